@@ -22,7 +22,7 @@ from bench.filling import copy, key_sql, numbered
 from bench.rows import LargeMariaDB
 from bench.table import Figure
 from docllm.agent.ports import ClaimAnswer
-from docllm.producer.ledger.retention import purge_rules
+from docllm.producer.ledger.retention import purge_rows
 from docllm.producer.ledger.store import take_ids
 from docllm.producer.retention.purge import purge
 from docllm.schemas.ledger import migrations, tables
@@ -171,7 +171,7 @@ def _p99(times_s: Sequence[float]) -> float:
 
 async def _purge(ledger: LedgerDatabase, clock: Turns, progress: Callable[[int], None]) -> None:
     """Purge the old batch for as long as it is measured; tell how many tasks are done."""
-    target = ledger.call(purge_rules.find, GROUP, OLD)
+    target = ledger.call(purge_rows.find, GROUP, OLD)
     if target is None:
         raise RuntimeError(f"no batch {OLD}")
     with suppress(_EnoughError):

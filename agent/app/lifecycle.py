@@ -17,7 +17,7 @@ from docllm.agent.app.opening import (
     open_choices,
 )
 from docllm.agent.consumer.known_topics import StoredIdsReader
-from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
+from docllm.agent.ledger.sql_ledger import reply_limit_bytes
 from docllm.agent.maintenance.rounds import repair_loops
 from docllm.agent.membership.heartbeat import HeartbeatThread
 from docllm.agent.process.child_executor import ChildExecutor

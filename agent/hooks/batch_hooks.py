@@ -18,8 +18,7 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.http import Url
 
 from docllm.agent.handlers.registry import RunFunction
-from docllm.agent.hooks.batch_end import BatchEnd, NotToldError, Tell
-from docllm.agent.hooks.functions import function_of
+from docllm.agent.hooks.functions import BatchEnd, NotToldError, Tell, function_of
 from docllm.agent.process.containment import current_task, enter_handler
 from docllm.schemas.clients.http import connected, why
 from docllm.schemas.clients.llm_address import is_loopback

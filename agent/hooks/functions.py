@@ -19,7 +19,6 @@ from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.registry import RunFunction, is_generator, module_of, takes
-from docllm.agent.hooks.batch_end import BatchEnd, NotToldError, Tell
 from docllm.agent.judge import one_line
 from docllm.agent.ports.outcome import Failure, Spent
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
@@ -85,7 +84,30 @@ class HookReturn:
     released: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEnd:
+    """A batch whose tasks are all final.
+
+    - `round`: 1 for its first end; one more each time that it ends again, as after a replay.
+    - `ended_at`: when the end was found, as ISO text.
+    - `counts`: its tasks: `total`, `succeeded`, `dead`, `cancelled`.
+    - `cost`: in the currency's unit; None if it is unknown.
+    """
+
+    group: str
+    batch: str
+    round: int
+    ended_at: str
+    counts: Mapping[str, int]
+    cost: float | None
+
+
+class NotToldError(Exception):
+    """A server or a command did not take the end of a batch; the text says why."""
+
+
 Hook = Callable[[AttemptContext, HookOutcome], Awaitable[Any]]
+Tell = Callable[[BatchEnd], Awaitable[None]]
 
 
 def load_hooks(

@@ -14,9 +14,8 @@ import orjson
 
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.handlers.handler_run import HandlerRun
-from docllm.agent.hooks.batch_end import BatchEnd
 from docllm.agent.hooks.done_batches import DoneBatches
-from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, NoLocks
+from docllm.agent.hooks.functions import BatchEnd, HookOutcome, HookReturn, Hooks, NoLocks
 from docllm.agent.lease import Lease, Leases
 from docllm.agent.ledger import batch_ends, hook_runs
 from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
@@ -31,7 +30,7 @@ from docllm.schemas.objects.errors import ObjectError
 from docllm.schemas.objects.write_once import OutputStore
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.hooks import COPY, Hooked, HookEvent, HookKind
+from docllm.schemas.task.hooks import COPY, HookEvent, HookKind
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.task.result.answer import answer_value
 from docllm.schemas.task.result.output_pointer import OutputAlteredError
@@ -120,14 +119,6 @@ class HookRunner:
     def unwritten(self) -> int:
         """How many hooks run, or have run and their ends are not stored."""
         return len(self._running) + len(self._ended)
-
-    @property
-    def _hooked(self) -> Hooked:
-        names = {name for name, _ in self._hooks.kinds}
-        return {
-            name: frozenset(event for event in HookEvent if (name, event) in self._hooks.kinds)
-            for name in names
-        }
 
     async def run(self) -> None:
         """Run hooks until cancelled; do nothing if the settings name no hooks."""
@@ -338,7 +329,7 @@ class HookRunner:
     async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""
         kinds = self._hooks.kinds
-        await self._transactions.write(hook_orders.store_hooked, self._group, self._hooked)
+        await self._transactions.write(hook_orders.store_names, self._group, kinds)
         self._stored_kinds = kinds
 
     async def renew_kinds(self) -> None:

@@ -337,16 +337,17 @@ def _cost_row(end: HookEnd) -> dict[str, Any]:
 
 def _cost_change(end: HookEnd) -> tally.TallyChange:
     run = end.run
-    key = tally.TallyKey(
-        run.batch_id,
-        run.type,
-        run.route,
-        Status.PROCESSING,
-        TallyOutcome.HOOK,
+    return tally.TallyChange(
+        batch_id=run.batch_id,
+        type=run.type,
+        route=run.route,
+        state=Status.PROCESSING,
+        outcome=TallyOutcome.HOOK,
         model=end.spent.model,
         tenant=run.tenant,
+        delta=0,
+        **costs(end.spent),
     )
-    return tally.TallyChange(key, delta=0, **costs(end.spent))
 
 
 _GONE = exists().where(agent.c.id == hook.c.owner, agent_rows.gone())

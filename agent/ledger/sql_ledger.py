@@ -11,12 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sqlalchemy import Connection, text
+
 from docllm.agent.judge import Tier
 from docllm.agent.ledger.claims import claiming
 from docllm.agent.ledger.guards import looks
 from docllm.agent.ledger.settlements.follow_ups import ordered
 from docllm.agent.ledger.settlements.settling import NO_HOOKS, settle
 from docllm.agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
+from docllm.agent.ports.llm import MAX_REPLY_BYTES
 from docllm.agent.ports.outcome import Dead, Failure, Spent
 from docllm.producer.ledger import quarantine, store, task_changes
 from docllm.schemas.codes import Code
@@ -228,3 +231,14 @@ class SqlLedger:
             extra={"code": Code.OUTCOME_UNWRITABLE},
         )
         return [Verdict.GIVEN_UP], []
+
+
+def reply_limit_bytes(connection: Connection) -> int:
+    """Return the largest size of a stored reply, in bytes.
+
+    Bodies travel as hexadecimal digits, and a page of settles holds more than one of them.
+    """
+    if connection.dialect.name == "sqlite":
+        return MAX_REPLY_BYTES
+    packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+    return min(MAX_REPLY_BYTES, packet // 4)

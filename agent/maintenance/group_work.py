@@ -51,7 +51,7 @@ class GroupWork:
 
     async def count_orders(self) -> int:
         """Return how many publish orders are left."""
-        return (await self._read(outbox.waiting, self._topics.group)).orders
+        return int((await self._read(outbox.waiting, self._topics.group)).orders)
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, a replay, or records in its inbox."""

@@ -15,8 +15,7 @@ from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.handlers.processes.process import ProcessHandler
 from docllm.agent.handlers.processes.suspects import run_suspect
-from docllm.agent.hooks.batch_end import Tell
-from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
+from docllm.agent.hooks.functions import Hook, Hooks, Tell, load_hooks
 from docllm.agent.judge import tiers_of
 from docllm.agent.ledger.join_children import JoinChildren
 from docllm.agent.process.containment import MemoryWatch

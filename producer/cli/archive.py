@@ -112,17 +112,12 @@ async def _archive(
 
         archive, manifest = await archiver.archive(target, actor(), show)
     contents = manifest.contents()
+    tasks, files = number_of(contents["tasks"], "task"), number_of(contents["files"], "file")
     answer.say(
-        f"batch {shown(target.name)} is archived at {archive.uri}: "
-        f"{number_of(contents.tasks, 'task')} in {number_of(contents.files, 'file')}, "
-        f"{contents.bytes:,} bytes, read back and compared",
+        f"batch {shown(target.name)} is archived at {archive.uri}: {tasks} in {files}, "
+        f"{contents['bytes']:,} bytes, read back and compared",
         uri=archive.uri,
         format=archive.format,
-        files=contents.files,
-        bytes=contents.bytes,
-        tasks=contents.tasks,
-        results=contents.results,
-        dead=contents.dead,
-        digest=contents.digest.hex(),
+        **contents | {"digest": contents["digest"].hex()},
         archived_before=False,
     )

@@ -8,8 +8,8 @@ from docllm.producer.app import LedgerParts, opened_ledger
 from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger.dead_letters import selection_query
-from docllm.producer.ledger.retention import purge_rules
-from docllm.producer.ledger.retention.purge_rules import Purgeable
+from docllm.producer.ledger.retention import purge_rows
+from docllm.producer.ledger.retention.purge_rows import Purgeable
 from docllm.producer.ledger.store import no_batch
 from docllm.producer.retention.manifest import OUTAGES, ArchiveStore
 from docllm.producer.retention.purge import lost_archive
@@ -85,7 +85,7 @@ async def _targets(
     """
     read, group = parts.transactions.read, options.group
     if options.batch is not None:
-        named = await read(purge_rules.find, group, options.batch)
+        named = await read(purge_rows.find, group, options.batch)
         if named is None:
             raise await read(no_batch, group, options.batch)
         if named.purged_at is not None:
@@ -94,10 +94,10 @@ async def _targets(
         candidates = [named]
     else:
         before = moment(options.older_than, await read(selection_query.now))
-        candidates = await read(purge_rules.unchanged_since, group, before)
+        candidates = await read(purge_rows.unchanged_since, group, before)
     targets = []
     for target in candidates:
-        reason = await read(purge_rules.refusal, target, unarchived=options.unarchived)
+        reason = await read(purge_rows.refusal, target, unarchived=options.unarchived)
         if not reason and not options.unarchived:
             reason = await lost_archive(store, target, reads=False)
         if reason and options.batch is not None:

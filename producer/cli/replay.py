@@ -24,9 +24,9 @@ from docllm.producer.replay import changes
 from docllm.producer.replay import plan as replay_plan
 from docllm.producer.replay import runs as storing
 from docllm.producer.replay.applier import make_applier
-from docllm.producer.replay.changes import ReadDocuments
 from docllm.producer.replay.following import Replay
 from docllm.producer.replay.plan import ReplayPlan
+from docllm.producer.replay.runs import Documents
 from docllm.producer.screen import replays
 from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
@@ -156,7 +156,7 @@ async def _cancelled_batch(
 
 async def _planned(
     config: Config, parts: LedgerParts | Parts, options: argparse.Namespace, answer: CommandAnswer
-) -> tuple[ReplayRequest, ReplayPlan, ReadDocuments]:
+) -> tuple[ReplayRequest, ReplayPlan, Documents]:
     """Read the selection; show what a replay of it would do.
 
     Raises ConfigError if a task could not run with what the replay changes.
@@ -187,7 +187,7 @@ async def _planned(
     if request.changes:
         answer.say(f"they run with {shown(' '.join(request.changes), 500)}")
     if not request.refreshes:
-        return request, plan, ReadDocuments()
+        return request, plan, Documents()
     documents = await parts.transactions.executor(lambda: changes.read_documents(*tasks))
     answer.say(
         "\n".join(replays.documents_lines(documents)), documents=replays.documents_json(documents)

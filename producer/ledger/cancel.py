@@ -5,7 +5,7 @@ Waiting tasks become `cancelled`, running tasks finish, and tasks that would wai
 then the waiting rows follow in blocks. `Canceller` continues an interrupted cancel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
@@ -66,8 +66,8 @@ def cancel_page(connection: Connection, batch_id: int) -> CancelledPage:
     if connection.execute(cancelled_at).scalar() is None:
         return CancelledPage(0, more_wait=False)
     waiting = select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(WAITING))
-    rows = connection.execute(along_open(waiting).limit(PAGE)).all()
-    return CancelledPage(cancel_waiting(connection, rows), len(rows) == PAGE)
+    ids = connection.execute(along_open(waiting).limit(PAGE)).scalars().all()
+    return CancelledPage(cancel_waiting(connection, ids), len(ids) == PAGE)
 
 
 def cancel_one(
@@ -93,7 +93,7 @@ def cancel_one(
     )
     rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
-        cancel_waiting(connection, rows)
+        cancel_waiting(connection, ids)
         if rows[0].join_role == JoinRole.SIBLING:
             joins.after_end(connection, group, ids)
         audit.write(
@@ -111,9 +111,8 @@ def cancel_one(
     return [(names[row.batch_id], Status(row.status)) for row in rows]
 
 
-def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
+def cancel_waiting(connection: Connection, ids: Collection[int]) -> int:
     """Cancel those of these tasks that still wait; return how many."""
-    ids = sorted(row.id for row in rows)
     if not ids:
         return 0
     # An agent may have claimed some of these tasks since they were read: only tasks that still wait
@@ -127,21 +126,33 @@ def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
             task.c.tenant,
             task.c.attempt,
         )
-        .where(task.c.id.in_(ids), task.c.status.in_(WAITING))
+        .where(task.c.id.in_(sorted(ids)), task.c.status.in_(WAITING))
         .order_by(task.c.id)
         .with_for_update()
     )
     waiting = connection.execute(locked).all()
-    statement = (
-        update(task)
-        .where(task.c.id.in_([row.id for row in waiting]))
-        .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
-    )
-    if waiting:
-        connection.execute(statement)
-        ids = [row.id for row in waiting]
-        waiting_rows.forget(connection, ids)
-        waiting_rows.forget_states(connection, ids)
-        hook_orders.order_cancelled(connection, waiting)
-    tally.write(connection, map(tally.cancelled, waiting))
+    waiting_rows.forget(connection, [row.id for row in waiting])
+    cancel_locked(connection, waiting)
     return len(waiting)
+
+
+def cancel_locked(connection: Connection, rows: Sequence[Any]) -> None:
+    """Make locked tasks cancelled, whatever they did before.
+
+    The rows have `id`, `batch_id`, `type`, `route`, `tenant` and `attempt`.
+    """
+    ids = [row.id for row in rows]
+    if ids:
+        end = update(task).where(task.c.id.in_(ids))
+        connection.execute(end.values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME))
+        waiting_rows.forget_states(connection, ids)
+        hook_orders.order_cancelled(connection, rows)
+        tally.write(connection, map(tally.cancelled, rows))
+
+
+def cancelled_among(connection: Connection, batch_ids: Collection[int]) -> set[int]:
+    """Return which of these batches are cancelled."""
+    if not batch_ids:
+        return set()
+    query = select(batch.c.id).where(batch.c.id.in_(sorted(batch_ids)))
+    return set(connection.execute(query.where(batch.c.cancelled_at.is_not(None))).scalars())

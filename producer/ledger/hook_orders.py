@@ -56,12 +56,6 @@ def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
     insert_rows(connection, hook, orders)
 
 
-def store_hooked(connection: Connection, group: str, hooked: Hooked) -> None:
-    """Store which hooks the settings of this agent name."""
-    named = [(name, event) for name, events in hooked.items() for event in events]
-    store_names(connection, group, named)
-
-
 def store_names(connection: Connection, group: str, named: Iterable[tuple[str, str]]) -> None:
     """Store that the settings of this agent name these, each a type and an event."""
     rows = [

@@ -85,7 +85,19 @@ def complete(
     )
     tally.write(
         connection,
-        [tally.TallyChange(_key(batch_id, *alike), count) for alike, count in counts.items()],
+        [
+            tally.TallyChange(
+                batch_id=batch_id,
+                type=task_type,
+                route="",
+                state=Status.PENDING,
+                outcome=TallyOutcome.LOADED,
+                disposition=disposition,
+                tenant=tenant,
+                delta=count,
+            )
+            for (task_type, tenant, disposition), count in counts.items()
+        ],
     )
     waits = {
         task_id: WaitingFor(WaitReason.TIME) if new.not_before else waiting_for(new.parent_id)
@@ -143,15 +155,3 @@ def _more_columns(new: NewTask) -> dict[str, Any]:
 
 def _input(task_id: int, new: NewTask) -> dict[str, Any]:
     return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
-
-
-def _key(batch_id: int, type_name: str, tenant: str, disposition: str) -> tally.TallyKey:
-    return tally.TallyKey(
-        batch_id,
-        type_name,
-        "",
-        Status.PENDING,
-        TallyOutcome.LOADED,
-        disposition=disposition,
-        tenant=tenant,
-    )

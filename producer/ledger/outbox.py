@@ -7,7 +7,7 @@ records, and `relay` sends them.
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
@@ -45,13 +45,6 @@ _TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=Tr
     bindparam("most")
 )
 _TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1)
-
-
-class WaitingOrders(NamedTuple):
-    """How many orders wait, and the id of the oldest; 0 if there is none."""
-
-    orders: int
-    oldest_id: int
 
 
 def pack(items: Iterable[Item]) -> bytes:
@@ -204,12 +197,12 @@ def _all_final(connection: Connection, items: bytes) -> bool:
     return connection.execute(still_open).first() is None
 
 
-def waiting(connection: Connection, group: str) -> WaitingOrders:
-    """Return how many orders a group has, and which is the oldest.
+def waiting(connection: Connection, group: str) -> Any:
+    """Return how many `orders` a group has, and the `oldest_id` of them, 0 if there is none.
 
     No id is used twice. `due_at` does not show how late an order is, because each relay that takes
     the order sets a new `due_at`.
     """
-    query = select(func.count(), func.min(outbox.c.id)).where(outbox.c.group_name == group)
-    count, oldest = connection.execute(query).one()
-    return WaitingOrders(count, oldest or 0)
+    oldest = func.coalesce(func.min(outbox.c.id), 0).label("oldest_id")
+    query = select(func.count().label("orders"), oldest).where(outbox.c.group_name == group)
+    return connection.execute(query).one()

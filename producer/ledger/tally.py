@@ -16,6 +16,7 @@ has the roll-up and the rows that are still in the tally, and one statement sees
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -41,14 +42,18 @@ NO_FINGERPRINT = bytes(16)
 OTHER_FINGERPRINTS = b"\xff" * 16
 # The columns of what attempts used; `unpriced` counts the calls whose cost is unknown.
 SPENT = ("tokens_in", "tokens_out", "cost_micro", "unpriced")
+_OF_LETTER = ("batch_id", "type", "route", "fingerprint", "disposition", "model", "tenant")
 _NO_COSTS: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TallyKey:
-    """The subject of a count.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TallyChange:
+    """`delta` tasks entered a state, at this cost.
 
-    `disposition` is that of a death or the kind of a note, or it marks follow-ups.
+    `disposition` is that of a death or the kind of a note, or it marks follow-ups. The `dead_` sums
+    cover all attempts of the tasks that died. They are negative when dead tasks are replayed.
+    `tokens_cached` are part of `tokens_in`, and `unsure_micro` of `cost_micro`. `unpriced` counts
+    the calls whose cost is unknown.
     """
 
     batch_id: int
@@ -60,18 +65,6 @@ class TallyKey:
     disposition: str = ""
     model: str = ""
     tenant: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TallyChange:
-    """`delta` tasks entered `key.state`, at this cost.
-
-    The `dead_` sums cover all attempts of the tasks that died. They are negative when dead tasks
-    are replayed. `tokens_cached` are part of `tokens_in`, and `unsure_micro` of `cost_micro`.
-    `unpriced` counts the calls whose cost is unknown.
-    """
-
-    key: TallyKey
     delta: int = 1
     tokens_in: int = 0
     tokens_out: int = 0
@@ -87,27 +80,18 @@ class TallyChange:
 
 
 def died(
-    letter: Mapping[str, Any], delta: int = 1, *, costs: Mapping[str, int] = _NO_COSTS
+    letter: Mapping[str, Any], delta: int = 1, *, costs: Mapping[str, Any] = _NO_COSTS
 ) -> TallyChange:
     """Return the count of a death, or of its replay with `delta` -1.
 
     `costs` are those of the attempt that died. All else is what the dead letter says, so a replay
     takes back exactly what the death counted.
     """
-    key = TallyKey(
-        letter["batch_id"],
-        letter["type"],
-        letter["route"],
-        Status.DEAD,
-        letter["error_class"],
-        letter["fingerprint"],
-        letter["disposition"],
-        letter["model"],
-        letter["tenant"],
-    )
     return TallyChange(
-        key,
-        delta,
+        state=Status.DEAD,
+        outcome=letter["error_class"],
+        **{name: letter[name] for name in _OF_LETTER},
+        delta=delta,
         dead_attempts=delta * letter["attempts"],
         dead_tokens_in=delta * letter["tokens_in"],
         dead_tokens_out=delta * letter["tokens_out"],
@@ -122,18 +106,20 @@ def cancelled(row: Any, delta: int = 1) -> TallyChange:
 
     Both have the route that the row has while the task is cancelled.
     """
-    key = TallyKey(
-        row.batch_id,
-        row.type,
-        row.route,
-        Status.CANCELLED,
-        TallyOutcome.CANCELLED,
+    return TallyChange(
+        batch_id=row.batch_id,
+        type=row.type,
+        route=row.route,
+        state=Status.CANCELLED,
+        outcome=TallyOutcome.CANCELLED,
         tenant=row.tenant,
+        delta=delta,
     )
-    return TallyChange(key, delta)
 
 
-_SUMS = tuple(name for name in TallyChange.__slots__ if name != "key")
+_NAMES = TallyChange.__slots__
+_KEY, _SUMS = _NAMES[: _NAMES.index("delta")], _NAMES[_NAMES.index("delta") :]
+_key_of = attrgetter(*_KEY)
 
 Columns = Mapping[str, ColumnElement[Any]]
 # A function that takes the columns of a part of the counts and returns conditions on them.
@@ -142,10 +128,10 @@ Where = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
     """Write the changes, one row for each key."""
-    groups: dict[TallyKey, list[TallyChange]] = {}
+    groups: dict[tuple[Any, ...], list[TallyChange]] = {}
     for change in changes:
-        groups.setdefault(change.key, []).append(change)
-    insert_rows(connection, tally, [_row(key, of_key) for key, of_key in groups.items()])
+        groups.setdefault(_key_of(change), []).append(change)
+    insert_rows(connection, tally, list(map(_row, groups.values())))
 
 
 def counts(where: Where) -> Subquery:
@@ -231,16 +217,8 @@ def _with_tail(
     return union_all(rolled_up, tail).subquery()
 
 
-def _row(key: TallyKey, changes: Sequence[TallyChange]) -> dict[str, object]:
-    row: dict[str, object] = {
-        "batch_id": key.batch_id,
-        "type": key.type,
-        "route": key.route,
-        "state": int(key.state),
-        "outcome": key.outcome[:64],
-        "fingerprint": key.fingerprint,
-        "disposition": key.disposition,
-        "model": key.model[:191],
-        "tenant": key.tenant,
-    }
+def _row(changes: Sequence[TallyChange]) -> dict[str, Any]:
+    """Return the row of changes that have the same key."""
+    row = dict(zip(_KEY, _key_of(changes[0]), strict=True))
+    row |= {"state": int(row["state"]), "outcome": row["outcome"][:64], "model": row["model"][:191]}
     return row | {name: sum(getattr(change, name) for change in changes) for name in _SUMS}

@@ -1,25 +1,18 @@
 """Reads the locks that a running task holds, whether others wait for them or not. Read only."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from docllm.schemas.ledger.tables import lock_wait, resource_lock
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLock:
-    """A lock that a task holds; `waiting` is how many others wait for it."""
+def of_claim(connection: Connection, group: str, task_id: int, owner: int) -> list[dict[Any, Any]]:
+    """Return the locks that a task holds under this claim, by name.
 
-    name: str
-    since: datetime
-    fence: int
-    waiting: int
-
-
-def of_claim(connection: Connection, group: str, task_id: int, owner: int) -> list[TaskLock]:
-    """Return the locks that a task holds under this claim, by name."""
+    A lock has its `name`, `since`, `fence`, and as `waiting` how many others wait for the lock.
+    """
     waiting = (
         select(func.count())
         .where(
@@ -31,7 +24,7 @@ def of_claim(connection: Connection, group: str, task_id: int, owner: int) -> li
     )
     query = select(
         resource_lock.c.name,
-        resource_lock.c.changed_at,
+        resource_lock.c.changed_at.label("since"),
         resource_lock.c.fence,
         waiting.label("waiting"),
     ).where(
@@ -39,8 +32,4 @@ def of_claim(connection: Connection, group: str, task_id: int, owner: int) -> li
         resource_lock.c.owner == owner,
         resource_lock.c.task_id == task_id,
     )  # for the order of the names, a database would read all locks of the group
-    return sorted((TaskLock(*row) for row in connection.execute(query)), key=_name)
-
-
-def _name(lock: TaskLock) -> str:
-    return lock.name
+    return sorted(map(dict, connection.execute(query).mappings()), key=itemgetter("name"))

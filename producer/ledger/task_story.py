@@ -1,17 +1,16 @@
 """Everything about one task or one quarantined record, for a person who asks why. Read only."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Column, Connection, Table, func, select
 
 from docllm.producer.ledger import hook_orders, joins, task_changes, task_locks, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
-from docllm.producer.ledger.task_locks import TaskLock
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import (
     agent,
@@ -33,6 +32,7 @@ from docllm.schemas.task.states import WAITING, Status
 from docllm.schemas.text.packed_text import text_of_packed
 
 _NO_HEADERS = b"[]"
+_CALLED = {"error": "error_text", "call_id": "trace_id", "release": "release_name"}  # in tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Story:
     ancestors: tuple[str, ...] = ()
     children: tuple[Child, ...] = ()
     hooks: tuple[str, ...] = ()
-    locks: tuple[TaskLock, ...] = ()
+    locks: tuple[Mapping[str, Any], ...] = ()
     expired: tuple[str, ...] = ()
     waits: str = ""
     overrides: Overrides = field(default_factory=dict)
@@ -275,7 +275,7 @@ def _ancestors(connection: Connection, row: Any) -> Iterator[str]:
         parent_id = parent.parent_id
 
 
-def _locks(connection: Connection, group: str, row: Any) -> Sequence[TaskLock]:
+def _locks(connection: Connection, group: str, row: Any) -> Sequence[Mapping[str, Any]]:
     """Return the locks of a task that runs; at every end of an attempt they are free."""
     if row.status != Status.PROCESSING:
         return ()
@@ -325,54 +325,25 @@ def _letter(connection: Connection, task_id: int) -> DeadLetter | None:
 
 
 def _result(connection: Connection, task_id: int) -> StoredResult | None:
-    names = (
-        "created_at",
-        "model",
-        "trace_id",
-        "duration_ms",
-        "tokens_in",
-        "tokens_out",
-        "cost_micro",
-        "tokens_cached",
-        "unsure_micro",
-        "unpriced",
-        "route",
-        "release_name",
-    )
-    row = connection.execute(
-        select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)
-    ).one_or_none()
+    query = select(*_columns(task_result, StoredResult)).where(task_result.c.task_id == task_id)
+    row = connection.execute(query).one_or_none()
     return None if row is None else StoredResult(*row)
 
 
+def _columns(table: Table[Any], kind: type[PastAttempt | StoredResult]) -> list[Column[Any]]:
+    """Return the columns of a class's fields, in their order, as far as the table has them."""
+    names = (_CALLED.get(field.name, field.name) for field in fields(kind))
+    return [table.c[name] for name in names if name in table.c]
+
+
 def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
-    names = (
-        "attempt",
-        "fence",
-        "outcome",
-        "error_class",
-        "error_text",
-        "trace_id",
-        "started_at",
-        "duration_ms",
-        "tokens_in",
-        "tokens_out",
-        "cost_micro",
-        "tokens_cached",
-        "unsure_micro",
-        "unpriced",
-        "route",
-        "model",
-        "release_name",
-    )
     said = select(reply.c.body).where(
         reply.c.task_id == task_attempt.c.task_id,
         reply.c.owner.in_((task_attempt.c.owner, task_attempt.c.lost_owner)),
     )
-    columns = [task_attempt.c[name] for name in names]
     lost = select(agent.c.name).where(agent.c.id == agent_in(task_attempt.c.lost_owner))
-    texts = (said.limit(1), lost)
-    query = select(*columns, *(func.coalesce(text.scalar_subquery(), "") for text in texts))
+    texts = [func.coalesce(text.scalar_subquery(), "") for text in (said.limit(1), lost)]
+    query = select(*_columns(task_attempt, PastAttempt), *texts)
     query = query.where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
     return [_past(row) for row in connection.execute(query)]
 

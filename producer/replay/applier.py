@@ -20,7 +20,7 @@ from docllm.producer.loading import foreign_records
 from docllm.producer.loading.foreign_records import ReadLine
 from docllm.producer.publishing.relay import Relay
 from docllm.producer.replay import records, runs, tasks
-from docllm.producer.replay.runs import Page
+from docllm.producer.replay.runs import Cursor, Page
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
@@ -34,46 +34,6 @@ TASKS = 500
 SQLITE_TASKS = 200
 RECORDS = 50
 RETRY_END_S = 0.5
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class RecordReader:
-    """Reads rows of the quarantine.
-
-    `apart` reads lines that take long: in another process if this one has more to do. `failed` is
-    told of errors that may be none of the record's.
-    """
-
-    group: str
-    max_attempts_of: Callable[[str], int]
-    limit_of: Callable[[str], float]
-    apart: Executor
-    failed: Callable[[BaseException], object]
-
-    async def read(self, rows: Sequence[Row[Any]]) -> dict[int, ReadLine]:
-        """Return what each record is, by its number."""
-        lines: dict[int, ReadLine] = {}
-        for row in rows:
-            lines[row.id] = await self._read(row)
-            await asyncio.sleep(0)  # everything else gets its turn between two records
-        return lines
-
-    async def _read(self, row: Row[Any]) -> ReadLine:
-        try:
-            value, headers = _value(row), _headers(row.headers)
-        except LineError as error:
-            self.failed(error.__cause__ or error)
-            return foreign_records.reason_text(error)
-        return await foreign_records.read_apart(
-            row.record_key,
-            value,
-            headers,
-            group=self.group,
-            max_attempts_of=self.max_attempts_of,
-            limit_of=self.limit_of,
-            apart=self.apart,
-            failed=self.failed,
-        )
 
 
 def _value(row: Row[Any]) -> bytes:
@@ -103,14 +63,6 @@ def _headers(packed: bytes | None) -> RawHeaders:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayCursor:
-    """How far a process is in a run: it has visited the items of `kind` up to the id `after`."""
-
-    kind: int = TASK
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """The result of one page: where the process goes on, and after how many seconds.
 
@@ -118,7 +70,7 @@ class Step:
     left to the relay of some agent.
     """
 
-    cursor: ReplayCursor
+    cursor: Cursor
     wait_s: float = 0.0
     early: int = 0
     unsent: bool = False
@@ -126,15 +78,22 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Applier:
-    """Applies the runs of one group."""
+    """Applies the runs of one group.
+
+    `apart` reads lines that take long: in another process if this one has more to do. `failed` is
+    told of errors that may be none of a record's.
+    """
 
     transactions: Transactions
     relay: Relay
     group: str
-    reader: RecordReader
+    max_attempts_of: Callable[[str], int]
+    limit_of: Callable[[str], float]
+    apart: Executor
+    failed: Callable[[BaseException], object]
     joins: bool = False
 
-    async def advance(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
+    async def advance(self, run: ReplayRun, cursor: Cursor) -> Step:
         """Apply the next page of a run, or end the run if none of its items waits."""
         apply_next = self._next_tasks if cursor.kind == TASK else self._next_records
         page = await apply_next(run, cursor.after)
@@ -146,17 +105,17 @@ class Applier:
         await self.relay.send(page.orders)
         crash.reach("replay.page_published")
         unsent = any(order.destination in self.relay.failing for order in page.orders)
-        return Step(ReplayCursor(cursor.kind, page.last), early=page.early, unsent=unsent)
+        return Step(Cursor(cursor.kind, page.last), early=page.early, unsent=unsent)
 
-    async def _end_kind(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
+    async def _end_kind(self, run: ReplayRun, cursor: Cursor) -> Step:
         """Go on with the other kind of items, or with the first item.
 
         Items that still wait are locked by another process, or wait for their dead letters.
         """
         if cursor.kind == TASK and run.request.selection.names_records:
-            return Step(ReplayCursor(QUARANTINE))
+            return Step(Cursor(QUARANTINE))
         ended = await self.transactions.write(runs.end, run.id)
-        return Step(ReplayCursor(), 0.0 if ended else RETRY_END_S)
+        return Step(Cursor(), 0.0 if ended else RETRY_END_S)
 
     async def _next_tasks(self, run: ReplayRun, after: int) -> Page | None:
         return await self.transactions.write(self._apply_tasks, run, after)
@@ -184,7 +143,7 @@ class Applier:
         rows = await self.transactions.read(records.kept, run.id, after, size)
         if not rows:
             return None
-        lines = await self.reader.read(rows)
+        lines = await self.read(rows)
         first_id = await self.transactions.write(store.take_ids, len(lines))
 
         def apply(connection: Connection) -> Page:
@@ -196,11 +155,36 @@ class Applier:
 
         return await self.transactions.write(apply)
 
+    async def read(self, rows: Sequence[Row[Any]]) -> dict[int, ReadLine]:
+        """Return what each record of the quarantine is, by its number."""
+        lines: dict[int, ReadLine] = {}
+        for row in rows:
+            lines[row.id] = await self._read(row)
+            await asyncio.sleep(0)  # everything else gets its turn between two records
+        return lines
+
+    async def _read(self, row: Row[Any]) -> ReadLine:
+        try:
+            value, headers = _value(row), _headers(row.headers)
+        except LineError as error:
+            self.failed(error.__cause__ or error)
+            return foreign_records.reason_text(error)
+        return await foreign_records.read_apart(
+            row.record_key,
+            value,
+            headers,
+            group=self.group,
+            max_attempts_of=self.max_attempts_of,
+            limit_of=self.limit_of,
+            apart=self.apart,
+            failed=self.failed,
+        )
+
 
 def make_applier(
     parts: Parts, *, relay: Relay, apart: Executor, failed: Callable[[BaseException], object]
 ) -> Applier:
-    """Return an applier of the group's replays; for the last two parameters see `RecordReader`."""
+    """Return an applier of the group's replays; for the last two parameters see `Applier`."""
 
     # An agent may replace its settings.
     def max_attempts_of(task_type: str) -> int:
@@ -209,18 +193,14 @@ def make_applier(
     def most_s_of(task_type: str) -> float:
         return limit_of(parts.config, task_type)
 
-    reader = RecordReader(
+    return Applier(
+        transactions=parts.transactions,
+        relay=relay,
         group=parts.topics.group,
         max_attempts_of=max_attempts_of,
         limit_of=most_s_of,
         apart=apart,
         failed=failed,
-    )
-    return Applier(
-        transactions=parts.transactions,
-        relay=relay,
-        group=parts.topics.group,
-        reader=reader,
         joins=parts.config.inbox.join_batches,
     )
 

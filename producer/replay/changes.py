@@ -5,8 +5,7 @@ document.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,30 +64,19 @@ def lines(read: Read, group: str, selection: Selection) -> Iterator[bytes]:
         yield overridden(one.line, one.earlier) if one.earlier else one.line
 
 
-@dataclass(slots=True)
-class ReadDocuments(Documents):
-    """The documents of the selected tasks; `unchanged` counts those that are as they were.
-
-    `inline` counts the tasks whose text is in their lines, or that have no document.
-    """
-
-    unchanged: int = 0
-    inline: int = 0
-
-
 def read_documents(
     read: Read, config: Config, group: str, selection: Selection, stores: ObjectStores | None = None
-) -> ReadDocuments:
+) -> Documents:
     """Look at the document of each selected task: file, or object in a store."""
-    documents = ReadDocuments()
-    look = _Look(config, ObjectStores() if stores is None else stores)
+    documents = Documents()
+    look = _looker(config, ObjectStores() if stores is None else stores)
     for one in _tasks(read, group, selection):
         source = orjson.loads(one.line).get("input") or {}
         if not any(name in source for name in IDENTITY):
             documents.inline += 1
             continue
         try:
-            news = look.at(source["uri"])
+            news = look(source["uri"])
         except (UnusableError, ObjectError, OSError) as error:
             problem = (
                 f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
@@ -108,35 +96,28 @@ def _is_same(source: dict[str, Any], news: dict[str, Any]) -> bool:
     return all(source[name] == news.get(name) for name in ("size", "sha256") if name in source)
 
 
-@dataclass(slots=True)
-class _Look:
-    """Looks at documents as `load` does; files only where agents may read them."""
+def _looker(config: Config, stores: ObjectStores) -> Callable[[str], dict[str, Any]]:
+    """Return what looks at documents as `load` does; at files only where agents may read them."""
+    roots, own = resolved(config.roots()), resolved(own_files(config))
 
-    config: Config
-    stores: ObjectStores
-    roots: tuple[Path, ...] = field(init=False)
-    own: tuple[Path, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.roots = resolved(self.config.roots())
-        self.own = resolved(own_files(self.config))
-
-    def at(self, uri: str) -> dict[str, Any]:
+    def look(uri: str) -> dict[str, Any]:
         """Return what tells a document from another: size, and SHA-256 or etag."""
         if is_object_uri(uri):
-            entry = self.stores.head(uri)
+            entry = stores.head(uri)
             if not 0 < entry.size <= MAX_DOCUMENT_BYTES:
                 raise UnusableError(f"is {entry.size} bytes long", "")
             return {"size": entry.size} | ({} if entry.etag is None else {"etag": entry.etag})
         if not is_file_uri(uri):
             raise UnusableError("is on the web, where only agents read", "")
         target = Path(os.path.realpath(unquote(urlsplit(uri).path, errors="surrogateescape")))
-        if root_of(target, self.roots, self.own) is None:
+        if root_of(target, roots, own) is None:
             raise UnusableError("is not below an allowed root (documents.roots)", "")
         if target.exists() and not target.is_file():
             raise UnusableError("is not a regular file", "")
         source = look_into(target).by_uri()
         return {"size": source["size"], "sha256": source["sha256"]}
+
+    return look
 
 
 class _Task(NamedTuple):

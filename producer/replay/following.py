@@ -12,7 +12,7 @@ from docllm.producer.ledger import replay_progress
 from docllm.producer.ledger.replay_progress import ReplayRequest, ReplayRun
 from docllm.producer.publishing.relay import Relay
 from docllm.producer.replay import runs
-from docllm.producer.replay.applier import Applier, ReplayCursor, Step
+from docllm.producer.replay.applier import Applier, Step
 from docllm.producer.replay.runs import Cursor, Documents, DroppedError
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
@@ -77,7 +77,7 @@ class Replay:
 
     async def follow(self, run: ReplayRun) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
-        report, cursor, applies = ReplayReport(run), ReplayCursor(), False
+        report, cursor, applies = ReplayReport(run), Cursor(), False
         moved = run.done, self.clock.now_s()
         while not await self._ended(report):
             moved = self._note_stillness(report.run, *moved)

@@ -1,7 +1,7 @@
 """The plan of a replay: what it would do and cost. Read only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,25 +38,15 @@ class ReplayPlan:
     archived batch. `quarantined`: records that match but that the request does not name.
     """
 
-    tasks: int
-    records: int
-    groups: Sequence[ErrorGroup]
-    batches: Sequence[tuple[str, int]]
-    spent: TotalCost
-    late: int
-    capped: int
-    closed: int
-    quarantined: int
-
-
-@dataclass(frozen=True, slots=True)
-class _DeadSelection:
-    """The dead letters to replay, by error, and those that stay."""
-
-    groups: list[ErrorGroup]
-    late: int
-    capped: int
-    closed: int
+    tasks: int = 0
+    records: int = 0
+    groups: Sequence[ErrorGroup] = ()
+    batches: Sequence[tuple[str, int]] = ()
+    spent: TotalCost = NOTHING
+    late: int = 0
+    capped: int = 0
+    closed: int = 0
+    quarantined: int = 0
 
 
 def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
@@ -65,20 +55,14 @@ def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPl
     if selection.cancelled:
         return _of_cancelled(connection, group, request)
     dead = _dead(connection, group, request)
-    count = sum(group_of_error.tasks for group_of_error in dead.groups)
-    room = None if selection.limit is None else max(0, selection.limit - count)
+    room = None if selection.limit is None else max(0, selection.limit - dead.tasks)
     records = error_groups.of_records(
         connection, _first(candidates(connection, group, request, QUARANTINE), room)
     )
-    return ReplayPlan(
-        tasks=count,
+    return replace(
+        dead,
         records=sum(group_of_error.count for group_of_error in records),
-        groups=error_groups.largest_first(dead.groups + records),
-        batches=[],
-        spent=sum((group_of_error.spent for group_of_error in dead.groups), NOTHING),
-        late=dead.late,
-        capped=dead.capped,
-        closed=dead.closed,
+        groups=error_groups.largest_first([*dead.groups, *records]),
         quarantined=0
         if selection.names_records
         else _count(connection, selection_query.records(selection, group)),
@@ -92,25 +76,22 @@ def _of_cancelled(connection: Connection, group: str, request: ReplayRequest) ->
     batches = _batches(connection, tasks)
     return ReplayPlan(
         tasks=sum(number for _, number in batches),
-        records=0,
-        groups=[],
         batches=batches,
         spent=_spent(connection, tasks),
         late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
         capped=_count(connection, selected.where(task.c.replays >= request.cap)),
-        closed=0,
         quarantined=_count(connection, selection_query.records(request.selection, group)),
     )
 
 
-def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSelection:
-    """Return the plan of a request for dead letters.
+def _dead(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
+    """Return the plan of a request for dead letters alone.
 
     The roll-ups have every number except that of letters at the cap, which are read one by one if
     they are few. Otherwise the dead letters are counted.
     """
     if not request.selection.with_tasks:
-        return _DeadSelection([], 0, 0, 0)
+        return ReplayPlan()
     capped = None
     if failure_groups.answers(connection, group, request.selection):
         capped = _read_capped(connection, group, request)
@@ -125,24 +106,33 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
         tasks = candidates(connection, group, request, TASK)
         first = _first(tasks, request.selection.limit)
         groups = error_groups.of_tasks(connection, first)
-        return _DeadSelection(
-            groups, _late(connection, first, unindexed(expires_at)), len(capped), closed
-        )
+        late = _late(connection, first, unindexed(expires_at))
+        return _of_dead(groups, late, len(capped), closed)
     groups = error_groups.largest_first(error_groups.of_failures(open_ones))
     groups = error_groups.with_examples(connection, groups, open_ones, request.selection)
     tasks = candidates(connection, group, request, TASK, "ix_dead_expires")
-    return _DeadSelection(groups, _late(connection, tasks, expires_at), len(capped), closed)
+    return _of_dead(groups, _late(connection, tasks, expires_at), len(capped), closed)
 
 
-def _selection_by_letter(
-    connection: Connection, group: str, request: ReplayRequest
-) -> _DeadSelection:
+def _of_dead(groups: Sequence[ErrorGroup], late: int, capped: int, closed: int) -> ReplayPlan:
+    """Return the plan for the dead letters of these groups."""
+    return ReplayPlan(
+        tasks=sum(group.tasks for group in groups),
+        groups=groups,
+        spent=sum((group.spent for group in groups), NOTHING),
+        late=late,
+        capped=capped,
+        closed=closed,
+    )
+
+
+def _selection_by_letter(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
     """Return what a request does with dead letters, which are counted one by one."""
     selected = selection_query.tasks(connection, request.selection, group)
     at_cap = unindexed(dead_letter.c.replays) >= request.cap
     tasks = _first(candidates(connection, group, request, TASK), request.selection.limit)
     ready = selection_query.ready(request.selection, request.cap)
-    return _DeadSelection(
+    return _of_dead(
         error_groups.of_tasks(connection, tasks),
         _late(connection, tasks, unindexed(dead_letter.c.expires_at)),
         _count(connection, selected.where(at_cap)),

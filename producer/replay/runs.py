@@ -7,7 +7,7 @@ dropped, because nothing of it was applied. This module has what tasks and recor
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
@@ -34,9 +34,9 @@ _COUNTS = {  # the columns of a run in which its finished items are counted
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far the storing of a run has come.
+    """How far a process is in storing a run, or in applying it.
 
-    Items of `kind` with ids above `after` are not stored yet; `stored` items are.
+    It goes on with the items of `kind` with ids above `after`; it has stored `stored` items.
     """
 
     kind: int = KINDS[0]
@@ -65,11 +65,14 @@ class Page:
 class Documents:
     """What is new of the documents of tasks, as JSON, and which tasks have none that can be read.
 
-    Both are by the number of the task.
+    Both are by the number of the task. `unchanged` counts those that are as they were, and `inline`
+    the tasks whose text is in their lines, or that have no document.
     """
 
     news: dict[int, str] = field(default_factory=dict)
     unusable: dict[int, str] = field(default_factory=dict)
+    unchanged: int = 0
+    inline: int = 0
 
 
 class DroppedError(Exception):
@@ -235,26 +238,14 @@ def _seal(connection: Connection, group: str, run_id: int) -> None:
 # ---- applying
 
 
-class WaitingItem(NamedTuple):
-    """An item that waits: a task or record, the death that is replayed, and a new document."""
-
-    id: int
-    fence: int
-    document: str
-
-
-def take(
-    connection: Connection, run_id: int, kind: int, after: int, limit: int
-) -> list[WaitingItem]:
-    """Lock the next waiting items of one kind; return id and fence of each.
+def take(connection: Connection, run_id: int, kind: int, after: int, limit: int) -> Sequence[Any]:
+    """Lock the next waiting items of one kind; return `item_id`, `fence` and `document` of each.
 
     Items that another process has locked are left out.
     """
     query = _waiting(run_id, kind).where(replay_item.c.item_id > after)
-    rows = connection.execute(
-        query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True)
-    )
-    return [WaitingItem(*row) for row in rows]
+    page = query.order_by(replay_item.c.item_id).limit(limit)
+    return connection.execute(page.with_for_update(skip_locked=True)).all()
 
 
 def take_records(connection: Connection, run_id: int, ids: Iterable[int]) -> list[int]:

@@ -41,7 +41,7 @@ def apply(
 ) -> Page | None:
     """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
     taken = runs.take(connection, run_id, TASK, after, limit)
-    waiting = {item.id: item.fence for item in taken}
+    waiting = {item.item_id: item.fence for item in taken}
     if not waiting:
         return None
     early = outbox.ordered(connection, group, "dlq") & waiting.keys()
@@ -65,7 +65,8 @@ def apply(
     )
     ids = [row.id for row in rows]
     orders = _to_pending(connection, group, request, rows) if rows else []
-    documents = {item.id: item.document for item in taken if item.document and item.id in ids}
+    new_documents = {item.item_id: item.document for item in taken if item.document}
+    documents = {row.id: new_documents[row.id] for row in rows if row.id in new_documents}
     _change(connection, group, run_id, request, rows, documents)
     skipped = items.keys() - set(ids)
     runs.finish(connection, run_id, TASK, {ItemState.REPLAYED: ids, ItemState.SKIPPED: skipped})
@@ -241,7 +242,12 @@ def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Mapping[st
 def _tally_changes(row: Row[Any], letter: Mapping[str, Any] | None) -> list[tally.TallyChange]:
     """Return the counts of one replay: the task leaves its end and enters `pending`."""
     end = tally.cancelled(row, -1) if letter is None else tally.died(letter, -1)
-    replayed = tally.TallyKey(
-        row.batch_id, row.type, "", Status.PENDING, TallyOutcome.REPLAYED, tenant=row.tenant
+    replayed = tally.TallyChange(
+        batch_id=row.batch_id,
+        type=row.type,
+        route="",
+        state=Status.PENDING,
+        outcome=TallyOutcome.REPLAYED,
+        tenant=row.tenant,
     )
-    return [end, tally.TallyChange(replayed)]
+    return [end, replayed]

@@ -30,16 +30,9 @@ from docllm.schemas.task.states import Status
 from docllm.schemas.text.untrusted import contained, describe_error
 from docllm.schemas.version import VERSION
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveLimits:
-    """The most tasks and bytes of lines in one file.
-
-    A file is in memory while it is written.
-    """
-
-    tasks: int = 250_000
-    bytes: int = 64 << 20
+# Of lines in one file, which is in memory while it is written.
+MAX_TASKS = 250_000
+MAX_BYTES = 64 << 20
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,7 +45,7 @@ class Archiver:
     ledger_id: str
     to: str
     file_format: ArchiveFormat = ArchiveFormat.JSONL
-    limits: ArchiveLimits = ArchiveLimits()
+    max_tasks: int = MAX_TASKS
 
     async def archive(
         self, target: Batch, actor: str, progress: Callable[[int], None] = lambda _tasks: None
@@ -95,7 +88,7 @@ class Archiver:
         lines = self._lines(target.id)
         done = 0
         while made_file := await self.executor(
-            partial(encoded, self.file_format, lines, self.limits, len(files) + 1)
+            partial(encoded, self.file_format, lines, self.max_tasks, len(files) + 1)
         ):
             content, file = made_file
             if not await put_once(self.store, f"{archive.uri}{file.name}", content):
@@ -128,7 +121,7 @@ class Archiver:
         stored = manifest.stored()
         if await self.store.get(f"{archive.uri}{NAME}", limit=len(stored)) != stored:
             raise UnsafeStateError(f"{archive.uri}{NAME} is not as it was written")
-        done = manifest.contents().tasks
+        done = manifest.contents()["tasks"]
         for file in manifest.files:
             uri = f"{archive.uri}{file.name}"
             content = await self.store.get(uri, limit=file.bytes)
@@ -169,7 +162,7 @@ def folder_name(batch: str, ledger_id: str) -> str:
 
 
 def encoded(
-    file_format: ArchiveFormat, lines: Iterator[ArchiveLine], limits: ArchiveLimits, number: int
+    file_format: ArchiveFormat, lines: Iterator[ArchiveLine], max_tasks: int, number: int
 ) -> tuple[bytes, ArchiveFile] | None:
     """Return the bytes of the next file and its entry in the manifest; None if no line is left.
 
@@ -184,7 +177,7 @@ def encoded(
         statuses[line.status] += 1
         size += len(line.raw)
         first_id, last_id = first_id or line.task_id, line.task_id
-        if statuses.total() >= limits.tasks or size >= limits.bytes:
+        if statuses.total() >= max_tasks or size >= MAX_BYTES:
             break
     if not statuses:
         return None

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from docllm.producer.ledger.retention.archive_rows import Contents
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.objects.write_once import WriteOnceStore
 
@@ -27,10 +26,6 @@ _LOST = {
     ObjectFault.NO_BUCKET: "is not there any more: nor is its bucket",
     ObjectFault.TOO_LARGE: _ALTERED,
 }
-
-
-class ManifestError(Exception):
-    """The bytes are not an archive's manifest; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +64,31 @@ class Manifest:
 
     def stored(self) -> bytes:
         """Return the manifest as its file has it."""
-        value = {"version": VERSION, **asdict(self)}
-        value |= {name: sum(getattr(file, name) for file in self.files) for name in _SUMMED}
+        value = {"version": VERSION, **asdict(self), **self._sums()}
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     @classmethod
     def of_stored(cls, content: bytes) -> "Manifest":
-        """Return the manifest of a file. Raises ManifestError."""
+        """Return the manifest of a file. Raises ValueError, whose text says why."""
         try:
             value = orjson.loads(content)
             if value["version"] != VERSION:
-                raise ManifestError(f"its version is not {VERSION}")
+                raise ValueError(f"its version is not {VERSION}")
             fields = {name: value[name] for name in cls.__slots__}
             files = tuple(ArchiveFile(**file) for file in fields.pop("files"))
             if not all(isinstance(fields[name], str) for name in ("group", "batch", "ledger")):
-                raise ManifestError("a name in it is no text")
+                raise ValueError("a name in it is no text")
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise ManifestError(f"it is no manifest: {type(error).__name__}") from None
+            raise ValueError(f"it is no manifest: {type(error).__name__}") from None
         return cls(**fields, files=files)
 
-    def contents(self) -> Contents:
-        """Return what the ledger keeps of the manifest."""
-        sums: dict[str, Any] = {
-            name: sum(getattr(file, name) for file in self.files) for name in _SUMMED
-        }
+    def contents(self) -> dict[str, Any]:
+        """Return what the ledger keeps: numbers of files, bytes and tasks, and the SHA-256."""
         digest = hashlib.sha256(self.stored()).digest()
-        return Contents(files=len(self.files), digest=digest, **sums)
+        return {"files": len(self.files), **self._sums(), "digest": digest}
+
+    def _sums(self) -> dict[str, Any]:
+        return {name: sum(getattr(file, name) for file in self.files) for name in _SUMMED}
 
 
 class ArchiveStore(WriteOnceStore, Protocol):
@@ -127,7 +121,7 @@ async def archive_fault(store: ArchiveStore, uri: str, digest: bytes | None, *, 
             at = f"{uri}{file.name}"
             if await store.sha256(at, limit=file.bytes) != file.sha256:
                 return f"{at} {_ALTERED}"
-    except ManifestError as error:
+    except ValueError as error:
         return f"{at} cannot be read: {error}"
     except ObjectError as error:
         if error.fault not in _LOST:

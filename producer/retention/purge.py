@@ -9,7 +9,7 @@ from functools import partial
 
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.retention import purge_rows
-from docllm.producer.ledger.retention.purge_rules import Purgeable
+from docllm.producer.ledger.retention.purge_rows import Purgeable
 from docllm.producer.retention.manifest import ArchiveStore, archive_fault
 from docllm.producer.retention.pages import Pages
 from docllm.schemas.errors import UnsafeStateError
@@ -44,21 +44,20 @@ async def purge(
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
     next_id, last_id = await transactions.read(id_range, target.id)
-    done = kept = 0
+    done = 0
 
     async def page(first_id: int, limit: int) -> tuple[int, int]:
-        nonlocal done, kept
-        result = await transactions.write_once(
-            purge_rows.purge_page, target, (first_id, last_id), limit
-        )
+        nonlocal done
+        ids = (first_id, last_id)
+        after, purged = await transactions.write_once(purge_rows.purge_page, target, ids, limit)
         crash.reach("purge.page_deleted")
-        done, kept = done + result.purged, kept + result.left
+        done += purged
         progress(done)
-        return result.next_id, result.purged
+        return after, purged
 
     while next_id <= last_id:
         next_id = await pages.run(partial(page, next_id))
-    if kept or not await transactions.write(purge_rows.finish, target):
+    if not await transactions.write(purge_rows.finish, target):
         raise UnsafeStateError(
             f"batch {target.name}: tasks of it run again and are kept; run the same command again "
             "when they are final"

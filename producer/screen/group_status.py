@@ -360,7 +360,7 @@ def _tasks(agent: AgentStatus) -> Iterator[str]:
     """Yield the oldest tasks that an agent has, and since when."""
     if agent.tasks:
         yield ", ".join(
-            f"{claimed.batch}/{claimed.id} since {claimed.claimed_at:%H:%M:%S}"
+            f"{claimed['batch']}/{claimed['id']} since {claimed['claimed_at']:%H:%M:%S}"
             for claimed in agent.tasks
         )
 

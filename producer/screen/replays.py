@@ -6,9 +6,9 @@ from typing import Any
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from docllm.producer.replay.changes import ReadDocuments
 from docllm.producer.replay.following import ReplayReport
 from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
+from docllm.producer.replay.runs import Documents
 from docllm.producer.screen.dead_letters import groups_lines
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
@@ -53,7 +53,7 @@ def plan_lines(
         yield f"one more attempt of each: {estimate}{sample}"
 
 
-def documents_lines(documents: ReadDocuments) -> Iterator[str]:
+def documents_lines(documents: Documents) -> Iterator[str]:
     """Yield what became of the documents of the selected tasks, and which cannot be read."""
     changed = number_of(len(documents.news), "document")
     yield f"{changed} changed, {documents.unchanged} as when loaded"
@@ -70,7 +70,7 @@ def documents_lines(documents: ReadDocuments) -> Iterator[str]:
         yield f"  ... and {len(documents.unusable) - UNREAD_SHOWN} more; --json shows all of them"
 
 
-def documents_json(documents: ReadDocuments) -> dict[str, Any]:
+def documents_json(documents: Documents) -> dict[str, Any]:
     """Return the form of the documents for `--json`."""
     return {
         "changed": len(documents.news),

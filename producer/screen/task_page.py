@@ -42,7 +42,7 @@ def story_json(story: Story, answer: Any = None) -> dict[str, Any]:
     values["status"] = story.status.name.lower()
     values["headers"] = _headers(story.headers)
     values["history"] = [_call_json(attempt) for attempt in story.history]
-    values["locks"] = [plain(asdict(lock)) for lock in story.locks]
+    values["locks"] = [plain(dict(lock)) for lock in story.locks]
     values["expired"] = list(story.expired)
     values["overrides"] = dict(story.overrides)
     values["result"] = None if story.result is None else _call_json(story.result)
@@ -96,8 +96,10 @@ def story_lines(story: Story, answer: str | None = None, *, full: bool = False) 
     for attempt in story.history:
         yield from _attempt_lines(attempt, full=full)
     for lock in story.locks:
-        waiting = f"; {number_of(lock.waiting, 'task')} waiting for it" if lock.waiting else ""
-        yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
+        waiting = (
+            f"; {number_of(lock['waiting'], 'task')} waiting for it" if lock["waiting"] else ""
+        )
+        yield f"  holds the lock {shown(lock['name'], 191)} since {written(lock['since'])}{waiting}"
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
     yield from _input_lines(story, full=full)

@@ -18,7 +18,7 @@ from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, read_line
 from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import is_packed
 from docllm.producer.ledger import batch_options, store
-from docllm.producer.ledger.status import reported_types
+from docllm.producer.ledger.status import agent_status
 from docllm.producer.loading.loader import Summary, make_loader
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.runtime import crash
@@ -109,7 +109,7 @@ async def load_posted(parts: Parts, name: str, body: IO[bytes], *, close: bool) 
 
 async def types_of_agents(parts: Parts) -> frozenset[str]:
     """Return the types of task that agents of the group know."""
-    return await parts.transactions.read(reported_types.read_types, parts.topics.group)
+    return await parts.transactions.read(agent_status.read_types, parts.topics.group)
 
 
 def posted_lines(config: Config, body: IO[bytes], reported: frozenset[str]) -> Lines:

@@ -50,9 +50,10 @@ class Transactions:
         **kwargs: Params.kwargs,
     ) -> T:
         """Return the result of `work`, whose statements may commit one by one, as on a server."""
-        if self.database.sqlite:
-            return await self.write(work, *args, **kwargs)
-        return await self._autocommitted(work, *args, **kwargs)
+        run = self.database.run if self.database.sqlite else self.database.run_singly
+        return await self.executor(
+            lambda: run(lambda connection: work(connection, *args, **kwargs))
+        )
 
     async def read(
         self,
@@ -61,14 +62,6 @@ class Transactions:
         **kwargs: Params.kwargs,
     ) -> T:
         """Return the result of `work`, which only reads, without a common transaction."""
-        return await self._autocommitted(work, *args, **kwargs)
-
-    async def _autocommitted(
-        self,
-        work: Callable[Concatenate[Connection, Params], T],
-        *args: Params.args,
-        **kwargs: Params.kwargs,
-    ) -> T:
         return await self.executor(
             lambda: self.database.run_singly(lambda connection: work(connection, *args, **kwargs))
         )

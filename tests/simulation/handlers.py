@@ -13,8 +13,7 @@ from typing import Literal
 from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.handlers.calls.results import LeaseLostError
-from docllm.agent.hooks.batch_end import BatchEnd
-from docllm.agent.hooks.functions import HookOutcome
+from docllm.agent.hooks.functions import BatchEnd, HookOutcome
 from tests.simulation.machine import BATCH, CHILDREN, COME_BACKS, CRM, JOIN, SHARED
 
 

@@ -7,11 +7,11 @@ from docllm.producer.app import Parts, make_relay
 from docllm.producer.ledger import cancel, guards, long_waits, replay_progress, store
 from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from docllm.producer.ledger.replay_progress import ReplayRequest
-from docllm.producer.ledger.retention import archive_rows, purge_rules
+from docllm.producer.ledger.retention import archive_rows, purge_rows
 from docllm.producer.replay import runs
 from docllm.producer.replay.applier import make_applier
 from docllm.producer.replay.following import Replay
-from docllm.producer.retention.archiver import ArchiveLimits, Archiver
+from docllm.producer.retention.archiver import Archiver
 from docllm.producer.retention.purge import purge
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import InlineExecutor
@@ -99,7 +99,7 @@ async def archive_batch(machine: Machine) -> None:
         store=machine.outputs,
         ledger_id=parts.ledger_id,
         to=ARCHIVES,
-        limits=ArchiveLimits(tasks=5),
+        max_tasks=5,
     )
     await archiver.archive(batch, ACTOR)
 
@@ -107,7 +107,7 @@ async def archive_batch(machine: Machine) -> None:
 async def purge_batch(machine: Machine) -> None:
     """Do what `producer purge` does."""
     parts = await machine.parts()
-    target = await parts.transactions.read(purge_rules.find, GROUP, BATCH)
+    target = await parts.transactions.read(purge_rows.find, GROUP, BATCH)
     if target is not None and target.purged_at is None:
         await purge(
             parts.transactions,

@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, true, update
 
-from docllm.agent.ledger.claims.answering import answer
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from docllm.agent.ports.outcome import HandlerState
 from docllm.producer.ledger import batch_options, outbox, task_changes
@@ -20,9 +19,11 @@ from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
 from docllm.schemas.ledger.tables import batch, task, task_input, task_state
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.record.lanes import known_lane
-from docllm.schemas.task.states import TRANSITIONS, WAITING, Status
+from docllm.schemas.task.states import FINAL, TRANSITIONS, WAITING, Status
 
 PAGE = 500
+# A record may be ahead of a ledger that lost its last transactions, but not by this much.
+FENCE_LEAP = 1000
 ANY_LOSSES = 1 << 15
 _LOSSES = 1 << 16  # above every count of losses
 
@@ -224,6 +225,31 @@ def _answer_conflicts(
     if claimed:
         crash.reach("claim.conflicting")
         release(connection, owner, claimed)
+
+
+def answer(record: Claimable, row: Row, digest: bytes, *, owner: int) -> ClaimAnswer:
+    """Return the answer for a record of our ledger and group, from the row that was read back.
+
+    `owner` is the owner number of the claim call; it is 0 for a query that claims nothing.
+    """
+    fence = record.publication.fence
+    if (record.digest is not None and record.digest != digest) or fence > row.fence + FENCE_LEAP:
+        return ClaimAnswer.CONFLICT
+    if row.status == Status.PROCESSING:
+        return _processing(row, fence, owner)
+    if row.status in FINAL:
+        return ClaimAnswer.DONE
+    if row.fence > fence:
+        return ClaimAnswer.STALE
+    if row.due_in_s > 0:
+        return ClaimAnswer.EARLY
+    return ClaimAnswer.AGAIN if owner else ClaimAnswer.CLAIMABLE
+
+
+def _processing(row: Row, fence: int, owner: int) -> ClaimAnswer:
+    if owner and row.owner == owner:
+        return ClaimAnswer.CLAIMED
+    return ClaimAnswer.STALE if row.fence > fence else ClaimAnswer.HELD
 
 
 def _row(columns: Sequence[Any]) -> Row:

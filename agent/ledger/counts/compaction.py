@@ -5,9 +5,9 @@ and the tally sees each count once. One agent at a time compacts, for the whole 
 compaction writes the roll-ups.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
@@ -52,22 +52,10 @@ class CompactionLimits:
     groups: int = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class _Width:
-    """A width of the series, and how long its rows are kept."""
-
-    seconds: int
-    kept_s: float
-    begin: Callable[[datetime], datetime]
-
-
-_WIDTHS = (
-    _Width(60, 48 * 3600.0, lambda at: at.replace(second=0, microsecond=0)),
-    _Width(3600, 400 * 86400.0, lambda at: at.replace(minute=0, second=0, microsecond=0)),
-)
-_COUNTS = Merge(
-    added=("delta", "entered", *SPENT, "tokens_cached", "unsure_micro"), greatest=("newest_at",)
-)
+# The widths of the series in seconds, and how long the rows of each are kept.
+_KEPT_S = {60: 48 * 3600.0, 3600: 400 * 86400.0}
+_AMOUNTS = (*SPENT, "tokens_cached", "unsure_micro")
+_COUNTS = Merge(added=("delta", "entered", *_AMOUNTS), greatest=("newest_at",))
 _FAILURES = Merge(
     added=("dead", "entered", "attempts", *SPENT),
     least=("first_at",),
@@ -152,30 +140,22 @@ def _add(connection: Connection, rows: Sequence[Row[Any]], limits: CompactionLim
     merge_rows(connection, failure_group, _failures(connection, rows, limits.groups), _FAILURES)
     ids = sorted({row.batch_id for row in rows})
     groups = {row.id: row.group_name for row in connection.execute(_GROUPS_OF, {"ids": ids})}
-    series = (_part(row, groups.get(row.batch_id, ""), width) for row in rows for width in _WIDTHS)
+    series = (_part(row, groups.get(row.batch_id, ""), width) for row in rows for width in _KEPT_S)
     merge_rows(connection, tally_series, series, _SERIES)
 
 
 def _count(row: Row[Any]) -> Roll:
     entered = max(0, row.delta)
-    return {name: getattr(row, name) for name in _COUNT_KEY} | {
-        "delta": row.delta,
-        "entered": entered,
-        "tokens_in": row.tokens_in,
-        "tokens_out": row.tokens_out,
-        "tokens_cached": row.tokens_cached,
-        "cost_micro": row.cost_micro,
-        "unsure_micro": row.unsure_micro,
-        "unpriced": row.unpriced,
-        "newest_at": row.created_at if entered else LONG_AGO_TIME,
-    }
+    newest_at = row.created_at if entered else LONG_AGO_TIME
+    same = {name: getattr(row, name) for name in (*_COUNT_KEY, "delta", *_AMOUNTS)}
+    return same | {"entered": entered, "newest_at": newest_at}
 
 
-def _part(row: Row[Any], group: str, width: _Width) -> Roll:
+def _part(row: Row[Any], group: str, width_s: int) -> Roll:
     return {
         "group_name": group,
-        "width_s": width.seconds,
-        "starts_at": width.begin(row.created_at),
+        "width_s": width_s,
+        "starts_at": row.created_at - (row.created_at - LONG_AGO_TIME) % timedelta(seconds=width_s),
         "route": row.route,
         "state": row.state,
         "outcome": row.outcome,
@@ -259,10 +239,10 @@ def _failure(row: Row[Any], key: RowKey, sample: int) -> Roll:
 
 def _forget(connection: Connection) -> None:
     """Delete the oldest rows of the series that are kept no longer."""
-    for width in _WIDTHS:
+    for width_s, kept_s in _KEPT_S.items():
         starts_at = tally_series.c.starts_at
-        of_width = tally_series.c.width_s == width.seconds
-        old = select(starts_at).where(of_width, starts_at < utc_after(-width.kept_s)).distinct()
+        of_width = tally_series.c.width_s == width_s
+        old = select(starts_at).where(of_width, starts_at < utc_after(-kept_s)).distinct()
         oldest = connection.execute(old.order_by(starts_at).limit(FORGOTTEN_AT_ONCE)).scalars()
         if begins := oldest.all():
             connection.execute(delete(tally_series).where(of_width, starts_at.in_(begins)))

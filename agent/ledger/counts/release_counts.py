@@ -79,10 +79,8 @@ def write(
 
 
 def _counts(outcome: Outcome) -> bool:
-    """Return whether an attempt was made, and counts as a success or as a failure."""
-    if isinstance(outcome, Retry | Dead):
-        return outcome.failure.error_class not in UNTRIED
-    return isinstance(outcome, Succeeded)
+    """Return whether an attempt was made, and counts as a failure."""
+    return isinstance(outcome, Retry | Dead) and outcome.failure.error_class not in UNTRIED
 
 
 @cache

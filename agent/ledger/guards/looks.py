@@ -72,8 +72,14 @@ def route_answered(connection: Connection, route: str) -> None:
 
     Like a task's success, this proves that the route works.
     """
-    key = tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, TallyOutcome.PROBE)
-    tally.write(connection, [tally.TallyChange(key)])
+    answered = tally.TallyChange(
+        batch_id=PROBE_BATCH,
+        type="",
+        route=route,
+        state=Status.SUCCEEDED,
+        outcome=TallyOutcome.PROBE,
+    )
+    tally.write(connection, [answered])
 
 
 def begin(connection: Connection, group: str, raised: Guard) -> bool:

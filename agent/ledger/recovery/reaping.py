@@ -27,7 +27,7 @@ from docllm.agent.ledger.leases.leasing import REMEMBER_S
 from docllm.agent.ledger.recovery import losses, on_loss
 from docllm.agent.ledger.settlements import dead_letters
 from docllm.agent.ports import SUSPECT_LOSSES
-from docllm.producer.ledger import hook_orders, joins, outbox, tally, waiting_rows
+from docllm.producer.ledger import cancel, hook_orders, joins, outbox, tally
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ports import Item
 from docllm.schemas.codes import Code
@@ -217,8 +217,8 @@ def _claim_of(row: Any) -> LostClaim:
 
 def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     """End the tasks whose batch is cancelled; return the others."""
-    doomed = _cancelled(connection, rows) if rows else set()
-    _cancel(connection, [row for row in rows if row.batch_id in doomed])
+    doomed = cancel.cancelled_among(connection, {row.batch_id for row in rows})
+    cancel.cancel_locked(connection, [row for row in rows if row.batch_id in doomed])
     return [row for row in rows if row.batch_id not in doomed]
 
 
@@ -263,15 +263,6 @@ def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any])
         )
 
 
-def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
-    ids = sorted({row.batch_id for row in rows})
-    return set(
-        connection.execute(
-            select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))
-        ).scalars()
-    )
-
-
 def _requeue(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     """Let the tasks wait again and order their records.
 
@@ -292,19 +283,6 @@ def _requeue(connection: Connection, group: str, rows: Sequence[Any]) -> None:
             )
         )
         outbox.place_in_lanes(connection, group, rows)
-
-
-def _cancel(connection: Connection, rows: Sequence[Any]) -> None:
-    ids = [row.id for row in rows]
-    if ids:
-        connection.execute(
-            update(task)
-            .where(task.c.id.in_(ids))
-            .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
-        )
-        waiting_rows.forget_states(connection, [row.id for row in rows])
-        hook_orders.order_cancelled(connection, rows)
-        tally.write(connection, map(tally.cancelled, rows))
 
 
 def _give_up(connection: Connection, group: str, rows: Sequence[Any], text: str = "") -> None:

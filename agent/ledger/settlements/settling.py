@@ -35,10 +35,11 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.producer.ledger import hook_orders, joins, outbox, tally
+from docllm.producer.ledger.cancel import cancelled_among
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
-from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_result
+from docllm.schemas.ledger.tables import reply, task, task_attempt, task_result
 from docllm.schemas.task.failures import AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
 from docllm.schemas.task.joins import JoinRole
@@ -165,7 +166,8 @@ def _final_outcomes(
     counted = uncounted_ends.count_repeated_ends(connection, accepted, longest_tier)
     spared = loss_deaths.spare(connection, group, counted, longest_tier)
     decided = hold_back(connection, group, spared, longest_tier)
-    doomed = _cancelled_batches(connection, decided)
+    ids = {each.row.batch_id for each, outcome in decided if isinstance(outcome, _BY_BATCH)}
+    doomed = cancelled_among(connection, ids)
     return [
         (settlement, _fit_to_batch(outcome, cancelled=settlement.row.batch_id in doomed))
         for settlement, outcome in decided
@@ -218,25 +220,6 @@ def _keep_late_answers(connection: Connection, refused: Sequence[Settlement]) ->
     lost = {(row.task_id, row.lost_owner) for row in rows}
     late = [each for each in refused if (each.row.task_id, each.owner) in lost]
     insert_rows(connection, reply, list(map(written_rows.late_answer, late)))
-
-
-def _cancelled_batches(
-    connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]
-) -> set[int]:
-    ids = sorted(
-        {
-            settlement.row.batch_id
-            for settlement, outcome in decided
-            if isinstance(outcome, _BY_BATCH)
-        }
-    )
-    if not ids:
-        return set()
-    return set(
-        connection.execute(
-            select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))
-        ).scalars()
-    )
 
 
 def _fit_to_batch(outcome: Outcome, *, cancelled: bool) -> Outcome:

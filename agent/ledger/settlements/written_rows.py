@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -24,7 +23,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.producer.ledger import hook_orders, tally
-from docllm.producer.ledger.tally import TallyChange, TallyKey
+from docllm.producer.ledger.tally import TallyChange
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome, ErrorClass, TallyOutcome
 from docllm.schemas.task.hooks import COPY, Hooked, HookEvent
 from docllm.schemas.task.result.answer import said, stored_json
@@ -48,7 +47,6 @@ _STATES = {
     Snooze: Status.PENDING,
     Released: Status.PENDING,
     Moved: Status.RETRYING,
-    Cancelled: Status.CANCELLED,
 }
 
 
@@ -190,72 +188,48 @@ def changes(
             key_of_success = row.batch_id, row.type, settlement.route, spent.model, row.tenant
             succeeded[key_of_success].append(spent.on_this_route)
             for note, _ in outcome.notes:
-                yield _change_of_note(settlement, note)
+                yield _change(settlement, Status.PROCESSING, TallyOutcome.NOTE, disposition=note)
         else:
             yield from _changes_of_failure(settlement, outcome, letters.get(row.task_id))
     for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
-        key = TallyKey(
-            batch_id,
-            kind,
-            route,
-            Status.SUCCEEDED,
-            TallyOutcome.SUCCEEDED,
+        sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
+        yield TallyChange(
+            batch_id=batch_id,
+            type=kind,
+            route=route,
+            state=Status.SUCCEEDED,
+            outcome=TallyOutcome.SUCCEEDED,
             model=_text(model, _NAME_CHARS),
             tenant=tenant,
+            delta=len(of_key),
+            **dict(zip(AMOUNTS, sums, strict=True)),
         )
-        sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
-        yield TallyChange(key, len(of_key), **dict(zip(AMOUNTS, sums, strict=True)))
-
-
-def _change_of_note(settlement: Settlement, kind: str) -> TallyChange:
-    row = settlement.row
-    return TallyChange(
-        TallyKey(
-            row.batch_id,
-            row.type,
-            settlement.route,
-            Status.PROCESSING,
-            TallyOutcome.NOTE,
-            disposition=kind,
-            tenant=row.tenant,
-        )
-    )
 
 
 def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyChange]:
-    row = settlement.row
     for part in spent.on_left_routes:
-        if not any(_amounts(part.spent)):
-            continue
-        key = TallyKey(
-            row.batch_id,
-            row.type,
-            part.route,
-            Status.PENDING,
-            part.error_class,
-            model=_model(part.spent),
-            tenant=row.tenant,
-        )
-        yield TallyChange(key, 0, **costs(part.spent))
+        if any(_amounts(part.spent)):
+            yield _change(
+                settlement,
+                Status.PENDING,
+                part.error_class,
+                part.spent,
+                route=part.route,
+                delta=0,
+            )
 
 
 def _further_calls(settlement: Settlement, outcome: Outcome) -> Iterator[TallyChange]:
     """Yield the calls that the end of an attempt, one count on its last route, leaves out."""
-    spent, row = outcome.spent, settlement.row
+    spent = outcome.spent
     counted = 0 if isinstance(outcome, Cancelled) else 1
     calls = [(settlement.route, spent.on_this_route.calls - counted)]
     calls += [(part.route, part.spent.calls) for part in spent.on_left_routes]
     for route, number in calls:
         if number > 0:
-            key = TallyKey(
-                row.batch_id,
-                row.type,
-                route,
-                Status.PROCESSING,
-                TallyOutcome.CALL,
-                tenant=row.tenant,
+            yield _change(
+                settlement, Status.PROCESSING, TallyOutcome.CALL, route=route, delta=number
             )
-            yield TallyChange(key, number)
 
 
 def orders_of_hooks(
@@ -319,7 +293,15 @@ def _changes_of_failure(
         return _changes_of_cancelled(settlement, outcome)
     failure = uncounted_ends.failure_of(outcome)
     error_fingerprint = fingerprint(failure.error_class, failure.text)
-    return [_change(settlement, outcome, failure.error_class, error_fingerprint)]
+    return [
+        _change(
+            settlement,
+            _STATES[type(outcome)],
+            failure.error_class,
+            spent.on_this_route,
+            fingerprint=error_fingerprint,
+        )
+    ]
 
 
 def _changes_of_cancelled(settlement: Settlement, outcome: Cancelled) -> list[TallyChange]:
@@ -327,31 +309,38 @@ def _changes_of_cancelled(settlement: Settlement, outcome: Cancelled) -> list[Ta
 
     A replay takes the count back and does not know the model of the attempt.
     """
-    paid = _change(settlement, outcome, TallyOutcome.CANCELLED)
-    cancelled = TallyChange(replace(paid.key, model=""))
-    return [cancelled, replace(paid, delta=0)] if outcome.spent.has_called else [cancelled]
+    end = Status.CANCELLED, TallyOutcome.CANCELLED
+    cancelled, spent = _change(settlement, *end), outcome.spent
+    if not spent.has_called:
+        return [cancelled]
+    return [cancelled, _change(settlement, *end, spent.on_this_route, delta=0)]
 
 
 def _change(
     settlement: Settlement,
-    outcome: Outcome,
+    state: Status,
     name: str,
-    error_fingerprint: bytes = tally.NO_FINGERPRINT,
+    spent: Spent | None = None,
+    *,
+    route: str | None = None,
+    **more: Any,
 ) -> TallyChange:
-    key = TallyKey(
-        settlement.row.batch_id,
-        settlement.row.type,
-        settlement.route,
-        _STATES[type(outcome)],
-        name,
-        error_fingerprint,
-        model=_model(outcome.spent),
-        tenant=settlement.row.tenant,
+    """Return a count of a task, with what was spent, on its last route or on another one."""
+    row = settlement.row
+    paid = {} if spent is None else {"model": _model(spent), **costs(spent)}
+    return TallyChange(
+        batch_id=row.batch_id,
+        type=row.type,
+        route=settlement.route if route is None else route,
+        state=state,
+        outcome=name,
+        tenant=row.tenant,
+        **paid,
+        **more,
     )
-    return TallyChange(key, **costs(outcome.spent.on_this_route))
 
 
-def costs(spent: Spent) -> dict[str, int]:
+def costs(spent: Spent) -> dict[str, Any]:
     """Return the columns of tokens and cost."""
     return dict(zip(AMOUNTS, _amounts(spent), strict=True))
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from docllm.agent.ledger.leases import duty_turns
 from docllm.producer.ledger.audit import AGENT
-from docllm.producer.ledger.retention import archive_rows, purge_rules
+from docllm.producer.ledger.retention import archive_rows, purge_rows
 from docllm.producer.ledger.store import Batch
 from docllm.producer.retention.archiver import Archiver
 from docllm.producer.retention.manifest import ArchiveStore
@@ -82,7 +82,7 @@ class Retainer:
         verified.add(archive.uri)
 
     async def _purge(self, target: Batch, verified: set[str]) -> None:
-        find = partial(self.transactions.read, purge_rules.find, self.group, target.name)
+        find = partial(self.transactions.read, purge_rows.find, self.group, target.name)
         purgeable_batch = await find()
         if purgeable_batch is not None and not purgeable_batch.is_archived:
             await self._archive(target, verified)  # a program before this one changed it

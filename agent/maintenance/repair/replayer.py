@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from docllm.agent.maintenance.duty import Duty, repeat
 from docllm.producer.ledger import replay_progress
-from docllm.producer.replay.applier import Applier, ReplayCursor
+from docllm.producer.replay.applier import Applier
+from docllm.producer.replay.runs import Cursor
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import Clock
 
@@ -23,7 +24,7 @@ class Replayer:
     clock: Clock
     group: str
     _duty: Duty = field(init=False)
-    _cursors: dict[int, ReplayCursor] = field(default_factory=dict, init=False)
+    _cursors: dict[int, Cursor] = field(default_factory=dict, init=False)
     _rounds: int = field(default=0, init=False)
     _wait_s: float = field(default=CHECK_EVERY_S, init=False)
 
@@ -39,12 +40,12 @@ class Replayer:
         # Set before the work, so that a whole pause follows a failure.
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
         runs = await self.transactions.read(replay_progress.unfinished, self.group)
-        cursors: dict[int, ReplayCursor] = {}
+        cursors: dict[int, Cursor] = {}
         # A run that fails holds up those behind it in this round only.
         first = self._rounds % max(len(runs), 1)
         self._rounds += 1
         for run in (*runs[first:], *runs[:first]):
-            step = await self.applier.advance(run, self._cursors.get(run.id, ReplayCursor()))
+            step = await self.applier.advance(run, self._cursors.get(run.id, Cursor()))
             cursors[run.id] = step.cursor
             wait_s = min(wait_s, step.wait_s)
         self._cursors, self._wait_s = cursors, wait_s

@@ -20,7 +20,7 @@ from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
-from docllm.producer.ledger.status import reported_types
+from docllm.producer.ledger.status import agent_status
 from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.loader import Loader, Summary, make_loader
 from docllm.producer.loading.preflight import Ask, InputDigest, Preflight
@@ -170,7 +170,7 @@ async def _load_all(
     async with opened(config, options.group) as parts:
         collector.calm()
         await _batch_before(parts.transactions, options, source)
-        reported = await parts.transactions.read(reported_types.read_types, options.group)
+        reported = await parts.transactions.read(agent_status.read_types, options.group)
 
         def open_lines() -> Iterator[ValidLine | InvalidLine]:
             lines = _checked_lines(config, options, reported, source)
@@ -204,7 +204,7 @@ async def _check(
             if ledger is not None:
                 if into := await _batch_before(ledger.transactions, options, source):
                     ask = _matching(ledger.transactions, into)
-                reported = await ledger.transactions.read(reported_types.read_types, options.group)
+                reported = await ledger.transactions.read(agent_status.read_types, options.group)
             lines = await reading(
                 lambda: _begun(_checked_lines(config, options, reported, source), options, source)
             )

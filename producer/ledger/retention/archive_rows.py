@@ -5,7 +5,7 @@ nothing can be loaded into it or replayed in it, and a task of it that has no ro
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,18 +36,6 @@ class Archive:
     digest: bytes | None
     created_at: datetime
     verified_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What an archive has: numbers of files, bytes and tasks, and the SHA-256 of its manifest."""
-
-    digest: bytes
-    files: int
-    bytes: int
-    tasks: int
-    results: int
-    dead: int
 
 
 def refusal(connection: Connection, target: Batch) -> str:
@@ -162,11 +150,16 @@ def give_up(connection: Connection, archive_id: int) -> None:
 
 
 def finish(
-    connection: Connection, target: Batch, new_archive: Archive, contents: Contents, actor: str
+    connection: Connection,
+    target: Batch,
+    new_archive: Archive,
+    contents: Mapping[str, Any],
+    actor: str,
 ) -> bool:
     """Mark an archive as verified and its batch as archived, in one transaction.
 
-    Returns False if the batch has changed since the archive was begun: then it is given up.
+    `contents` are the columns of `archive` that say what is in its files. Returns False if the
+    batch has changed since the archive was begun: then it is given up.
     """
     locked = select(batch.c.archived_at).where(batch.c.id == target.id).with_for_update()
     archived_at = connection.execute(locked).scalar_one()
@@ -176,9 +169,8 @@ def finish(
     ):
         give_up(connection, new_archive.id)
         return False
-    values = {name: getattr(contents, name) for name in Contents.__slots__}
     verified = update(archive).where(archive.c.id == new_archive.id)
-    connection.execute(verified.values(verified_at=utc_now(), **values))
+    connection.execute(verified.values(verified_at=utc_now(), **contents))
     if archived_at is None:
         mark = update(batch).where(batch.c.id == target.id)
         connection.execute(mark.values(archived_at=utc_now()))
@@ -190,7 +182,7 @@ def finish(
         kind=AuditKind.BATCH,
         target=target.name,
         detail=f"batch {target.name} to {new_archive.uri}",
-        items=contents.tasks,
+        items=contents["tasks"],
     )
     return True
 

@@ -156,7 +156,7 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
     tasks that lead to follow-ups that are not erased yet are also left, and are also returned in
     `running`.
     """
-    cancel.cancel_waiting(connection, [_Id(task_id) for task_id in ids])
+    cancel.cancel_waiting(connection, ids)
     lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(sorted(ids)))
     rows = connection.execute(lock.order_by(task.c.id).with_for_update()).all()
     unerased = {row.id for row in rows if row.status in OPEN}
@@ -232,11 +232,6 @@ def archives(connection: Connection, batch_ids: Sequence[int]) -> list[str]:
     """Return where archives of these batches lie."""
     query = select(archive.c.uri).where(archive.c.batch_id.in_(batch_ids)).distinct()
     return sorted(connection.execute(query).scalars())
-
-
-@dataclass(frozen=True, slots=True)
-class _Id:
-    id: int
 
 
 def _outputs(connection: Connection, ids: Sequence[int]) -> list[str]:

@@ -1,9 +1,8 @@
 """Reads the agents of a group from the ledger, with what each reported of itself. Read only."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +33,8 @@ NAMED_AGENTS = 5
 # Tasks that are named of each agent, and how many of the oldest claims are searched for them.
 NAMED_TASKS = 3
 NEAR_CLAIMS = 500
+REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types count as known
+_MAX_REPORTS = 1000  # that are read, the latest first: restarts leave many rows
 REAPER = " (reaper)"  # the suffix in the name of a repair agent
 
 
@@ -47,21 +48,13 @@ class AgentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedTask:
-    """A task that an agent has claimed; the time is UTC without a zone."""
-
-    batch: str
-    id: str
-    claimed_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
 
     `reasons` are in words, the worst first. An agent that has not run yet and a repair agent have
     no report. `holds_tasks` is known of a lost agent only: False once all its tasks are reset.
-    `tasks` are the first of the oldest that it has claimed.
+    `tasks` are the first of the oldest that it has claimed, each with its `batch`, `id` and
+    `claimed_at`, UTC without a zone.
     """
 
     id: int
@@ -73,7 +66,7 @@ class AgentStatus:
     reasons: tuple[Sentence, ...] = ()
     holds_tasks: bool | None = None
     release: str = ""
-    tasks: tuple[ClaimedTask, ...] = ()
+    tasks: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def works(self) -> bool:
@@ -106,12 +99,7 @@ class AgentStatus:
             "running": None if report is None else report.running,
             "report": None if report is None else asdict(report),
             "tasks": [
-                {
-                    "batch": claimed.batch,
-                    "id": claimed.id,
-                    "claimed_at": written(claimed.claimed_at),
-                }
-                for claimed in self.tasks
+                {**claimed, "claimed_at": written(claimed["claimed_at"])} for claimed in self.tasks
             ],
         }
 
@@ -218,10 +206,11 @@ def with_tasks(
         .order_by(task.c.due_at)
         .limit(NEAR_CLAIMS)
     )
-    claimed: defaultdict[int, list[ClaimedTask]] = defaultdict(list)
+    claimed: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for row in connection.execute(along_due(query)):
         key = row.task_key.decode(errors="backslashreplace")
-        claimed[agent_of(row.owner)].append(ClaimedTask(row.name, key, row.claimed_at))
+        of_task = {"batch": row.name, "id": key, "claimed_at": row.claimed_at}
+        claimed[agent_of(row.owner)].append(of_task)
     return tuple(
         replace(status, tasks=tuple(claimed[status.id][:NAMED_TASKS])) for status in agents
     )
@@ -246,3 +235,19 @@ def unread(agents: Sequence[AgentStatus]) -> int:
     """Return how many records of the inbox, which are no tasks yet, the living agents see."""
     reports = [status.report for status in agents if status.works and status.report is not None]
     return sum(report.lag.get("inbox", 0) for report in reports)
+
+
+def read_types(connection: Connection, group: str) -> frozenset[str]:
+    """Return the types that an agent of the group has reported within the last day."""
+    query = (
+        select(agent.c.report)
+        .where(
+            agent.c.group_name == group,
+            agent.c.seen_at > utc_after(-REPORTED_S),
+            agent.c.report.is_not(None),
+        )
+        .order_by(agent.c.seen_at.desc())
+        .limit(_MAX_REPORTS)
+    )
+    reports = map(from_json, connection.execute(query).scalars())
+    return frozenset(name for report in reports if report is not None for name in report.types)

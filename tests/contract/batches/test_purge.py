@@ -20,8 +20,8 @@ from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ledger.results.export import ALL, export
 from docllm.producer.ledger.results.result_lines import docllm_line
-from docllm.producer.ledger.retention import archive_rows, purge_rows, purge_rules
-from docllm.producer.ledger.retention.purge_rules import Purgeable
+from docllm.producer.ledger.retention import archive_rows, purge_rows
+from docllm.producer.ledger.retention.purge_rows import Purgeable
 from docllm.producer.ledger.status import group_sums
 from docllm.producer.ports import Item
 from docllm.producer.retention.manifest import ArchiveFile, Manifest
@@ -125,7 +125,7 @@ def emptied(ledger_db: LedgerDatabase, table: Table[Any]) -> None:
 
 
 def target(ledger_db: LedgerDatabase, name: str = BATCH) -> Purgeable:
-    found = ledger_db.call(purge_rules.find, GROUP, name)
+    found = ledger_db.call(purge_rows.find, GROUP, name)
     assert found is not None
     return found
 
@@ -192,9 +192,10 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
     archived(ledger_db)
     which = target(ledger_db)
     ledger_db.call(purge_rows.begin_purge, which, "ann", unarchived=False)
+
     page = ledger_db.call(purge_rows.purge_page, which, (succeeded, cancelled), 2)
 
-    assert (page.purged, page.next_id) == (2, cancelled)
+    assert page == (cancelled, 2)
     owner = ledger_db.agent().next_owner()
     for task_id in (succeeded, died, cancelled):
         assert ledger_db.claim(task_id, owner) is ClaimAnswer.DONE
@@ -363,9 +364,9 @@ async def test_a_task_that_runs_again_keeps_all_that_it_has(ledger_db: LedgerDat
     ledger_db.call(purge_rows.begin_purge, which, "ann", unarchived=False)
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
 
-    page = ledger_db.call(purge_rows.purge_page, which, (1, died + 9), 100)
+    _, deleted = ledger_db.call(purge_rows.purge_page, which, (1, died + 9), 100)
 
-    assert (page.purged, page.left) == (2, 1)
+    assert deleted == 2
     assert [row.task_id for row in ledger_db.rows(tables.task_input)] == [died]
     assert not ledger_db.call(purge_rows.finish, which)
 
@@ -415,12 +416,12 @@ async def test_the_old_batches_are_those_that_have_not_changed(ledger_db: Ledger
     ledger_db.ago(tables.tally.c.created_at, 3600)
     ledger_db.load("other-d", into="other")
 
-    old = ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=30))
+    old = ledger_db.call(purge_rows.unchanged_since, GROUP, now - timedelta(minutes=30))
     assert [found.name for found in old] == [BATCH]
-    assert ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=90)) == []
+    assert ledger_db.call(purge_rows.unchanged_since, GROUP, now - timedelta(minutes=90)) == []
 
     await purged(ledger_db, unarchived=True)
-    assert ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=30)) == []
+    assert ledger_db.call(purge_rows.unchanged_since, GROUP, now - timedelta(minutes=30)) == []
 
 
 async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
@@ -504,8 +505,8 @@ def test_a_change_that_is_rolled_up_meanwhile_is_seen(ledger_db: LedgerDatabase)
         def __getattr__(self, name: str) -> Any:
             return getattr(self._connection, name)
 
-    before = ledger_db.call(purge_rules.find, GROUP, BATCH)
-    seen: Any = ledger_db.run(lambda c: purge_rules.find(Compacting(c), GROUP, BATCH))  # type: ignore[arg-type]
+    before = ledger_db.call(purge_rows.find, GROUP, BATCH)
+    seen: Any = ledger_db.run(lambda c: purge_rows.find(Compacting(c), GROUP, BATCH))  # type: ignore[arg-type]
 
     assert before is not None
     assert before.changed_at > ledger_db.rows(tables.batch)[0].created_at

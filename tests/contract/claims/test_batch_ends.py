@@ -10,7 +10,7 @@ from docllm.agent.ports.outcome import Outcome
 from docllm.producer.ledger import cancel, hook_orders, store
 from docllm.producer.ledger.status import group_status
 from docllm.schemas.ledger import tables
-from docllm.schemas.task.hooks import OF_BATCHES, HookEvent, HookState
+from docllm.schemas.task.hooks import OF_BATCHES, HookState
 from tests.contract.support.ledger_dead import delivered, killed, replayed, request, stored
 from tests.support.ledger_database import (
     BATCH,
@@ -21,13 +21,11 @@ from tests.support.ledger_database import (
     LedgerDatabase,
 )
 
-OF_BATCH = {"": frozenset({HookEvent.BATCH_DONE})}
-
 
 @pytest.fixture
 def hooked(ledger_db: LedgerDatabase) -> LedgerDatabase:
     """A ledger whose group has an agent with the hook of batches."""
-    ledger_db.call(hook_orders.store_hooked, GROUP, OF_BATCH)
+    ledger_db.call(hook_orders.store_names, GROUP, [OF_BATCHES])
     return ledger_db
 
 
@@ -165,16 +163,16 @@ def test_batches_that_were_done_before_the_hook_are_not_told(ledger_db: LedgerDa
     settled(ledger_db, loaded(ledger_db, "a"), SUCCEEDED)
     for column in (tables.tally.c.created_at, tables.batch.c.closed_at):
         ledger_db.ago(column, 60)
-    ledger_db.call(hook_orders.store_hooked, GROUP, OF_BATCH)
+    ledger_db.call(hook_orders.store_names, GROUP, [OF_BATCHES])
     settled(ledger_db, loaded(ledger_db, "b", into="new"), SUCCEEDED)
-    ledger_db.call(hook_orders.store_hooked, GROUP, OF_BATCH)
+    ledger_db.call(hook_orders.store_names, GROUP, [OF_BATCHES])
 
     assert found(ledger_db) == [("new", 1)]
 
 
 def test_without_the_hook_no_batch_ends(ledger_db: LedgerDatabase) -> None:
     """No agent has named it, or only one of another group."""
-    ledger_db.call(hook_orders.store_hooked, "other", OF_BATCH)
+    ledger_db.call(hook_orders.store_names, "other", [OF_BATCHES])
     settled(ledger_db, loaded(ledger_db, "a"), SUCCEEDED)
 
     assert found(ledger_db) == []

@@ -137,8 +137,8 @@ def test_a_running_task_that_is_cancelled_orders_the_hook_of_its_end(
 def test_a_cancel_orders_hooks_of_types_that_agents_have_named(ledger_db: LedgerDatabase) -> None:
     """A person's program need not have the settings of the agents."""
     ledger_db.load("a", "b")
-    ledger_db.call(hook_orders.store_hooked, GROUP, {TYPE: frozenset({HookEvent.DEAD})})
-    ledger_db.call(hook_orders.store_hooked, "other", {"invoice": frozenset({HookEvent.DEAD})})
+    ledger_db.call(hook_orders.store_names, GROUP, [(TYPE, HookEvent.DEAD)])
+    ledger_db.call(hook_orders.store_names, "other", [("invoice", HookEvent.DEAD)])
     ledger_db.cancel()
 
     ledger_db.call(cancel.cancel_page, ledger_db.batch().id)
@@ -152,7 +152,7 @@ def test_a_cancel_orders_hooks_of_types_that_agents_have_named(ledger_db: Ledger
 def test_what_an_agent_named_a_day_ago_holds_no_more(ledger_db: LedgerDatabase) -> None:
     """Settings that no agent has any more order nothing."""
     ledger_db.load("a")
-    ledger_db.call(hook_orders.store_hooked, GROUP, ALL)
+    ledger_db.call(hook_orders.store_names, GROUP, KINDS)
     a_day_ago = update(tables.hook_type).values(seen_at=utc_after(-86_401))
     ledger_db.run(lambda c: c.execute(a_day_ago))
     ledger_db.cancel()
@@ -164,7 +164,7 @@ def test_what_an_agent_named_a_day_ago_holds_no_more(ledger_db: LedgerDatabase) 
 
 def test_a_task_that_dies_of_its_losses_orders_its_hook(ledger_db: LedgerDatabase) -> None:
     """No settle tells of it, since its agents are gone."""
-    ledger_db.call(hook_orders.store_hooked, GROUP, ALL)
+    ledger_db.call(hook_orders.store_names, GROUP, KINDS)
     (task_id,) = ledger_db.load("a")
     ledger_db.set(tables.task, task_id, lease_losses=5)
     lease = ledger_db.agent()

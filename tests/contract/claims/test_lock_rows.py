@@ -286,6 +286,6 @@ def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
     locks.ask(b)
     assert shown()[0].endswith("; 1 task waiting for it")
     (held,) = locks.ledger_db.call(task_locks.of_claim, GROUP, *a)
-    assert (held.name, held.fence, held.waiting) == (NAME, first.token, 1)
+    assert (held["name"], held["fence"], held["waiting"]) == (NAME, first.token, 1)
     locks.end(a)
     assert shown() == []

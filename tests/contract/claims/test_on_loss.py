@@ -156,7 +156,7 @@ def test_a_task_of_a_cancelled_batch_is_dead_too(ledger_db: LedgerDatabase) -> N
 
 def test_its_hook_is_ordered(ledger_db: LedgerDatabase) -> None:
     """`on_dead` may look whether the task had finished."""
-    ledger_db.call(hook_orders.store_hooked, GROUP, {TYPE: frozenset({HookEvent.DEAD})})
+    ledger_db.call(hook_orders.store_names, GROUP, [(TYPE, HookEvent.DEAD)])
     lease = ledger_db.agent()
     claimed(ledger_db, lease, "a")
 

@@ -15,6 +15,7 @@ from docllm.producer.ledger import outbox, tally
 from docllm.producer.ledger.tally import TallyChange
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import Status
 from tests.contract.counts.random_lives import Lives, faults
 from tests.support.ledger_database import LedgerDatabase, only_sqlite
 
@@ -75,7 +76,7 @@ def cancel_under_its_model(patch: Patch) -> None:
     """Count a cancelled task under the model of its attempt, which a replay does not know."""
 
     def named(settlement: Settlement, outcome: Cancelled) -> list[TallyChange]:
-        return [written_rows._change(settlement, outcome, "cancelled")]
+        return [written_rows._change(settlement, Status.CANCELLED, "cancelled", outcome.spent)]
 
     patch.setattr(written_rows, "_changes_of_cancelled", named)
 

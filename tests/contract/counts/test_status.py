@@ -10,10 +10,10 @@ from docllm.agent.ledger import open_work
 from docllm.agent.ledger.counts import compaction
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
-from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
+from docllm.agent.ledger.sql_ledger import reply_limit_bytes
 from docllm.agent.ports.outcome import Moved, Outcome
 from docllm.producer.ledger import cancel, outbox, replay_progress
-from docllm.producer.ledger.status import agent_status, batch_status, group_status, reported_types
+from docllm.producer.ledger.status import agent_status, batch_status, group_status
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ports import Item
@@ -550,7 +550,7 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
         ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
     ledger_db.call(leasing.beat, ledger_db.agent("old").agent_id, "{")
 
-    assert ledger_db.run(lambda c: reported_types.read_types(c, GROUP)) == {"document", "a", "b"}
+    assert ledger_db.run(lambda c: agent_status.read_types(c, GROUP)) == {"document", "a", "b"}
 
 
 def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: LedgerDatabase) -> None:

@@ -13,13 +13,21 @@ from tests.support.ledger_database import LedgerDatabase
 
 NOON = datetime(2026, 7, 1, 12)  # noqa: DTZ001 - the database's times are UTC without a zone
 PRINT = b"f" * 16
-DEATH = tally.TallyKey(
-    7, "chat", "gpu", Status.DEAD, ErrorClass.SERVER, PRINT, Disposition.PERMANENT, "llama", "acme"
-)
-LOADED = tally.TallyKey(7, "chat", "", Status.PENDING, TallyOutcome.LOADED)
-DIED = tally.TallyChange(DEATH, 2, 10, 5, 300, 4, 30, 6, 60, 30, 1800)
-REPLAYED = tally.TallyChange(
-    DEATH, -1, dead_attempts=-3, dead_tokens_in=-30, dead_tokens_out=-15, dead_cost_micro=-900
+LETTER = {
+    "batch_id": 7, "type": "chat", "route": "gpu", "error_class": ErrorClass.SERVER,
+    "fingerprint": PRINT, "disposition": Disposition.PERMANENT, "model": "llama", "tenant": "acme",
+    "attempts": 3, "tokens_in": 30, "tokens_out": 15, "cost_micro": 900, "unpriced": 2,
+}  # fmt: skip
+COSTS = {"tokens_in": 10, "tokens_out": 5, "cost_micro": 300}
+DIED = tally.died(LETTER, 2, costs=COSTS | {"tokens_cached": 4, "unsure_micro": 30})
+REPLAYED = tally.died(LETTER, -1)
+LOADED = tally.TallyChange(
+    batch_id=7,
+    type="chat",
+    route="",
+    state=Status.PENDING,
+    outcome=TallyOutcome.LOADED,
+    delta=4,
 )
 
 
@@ -91,7 +99,7 @@ def test_conditions_hold_for_both_parts(ledger_db: LedgerDatabase) -> None:
 def test_a_failure_group_is_the_roll_up_and_the_tail(ledger_db: LedgerDatabase) -> None:
     """A group's costs are those of all attempts of the dead tasks; loads are no failures."""
     roll_up(ledger_db)
-    write(ledger_db, DIED, REPLAYED, tally.TallyChange(LOADED, 9))
+    write(ledger_db, DIED, REPLAYED, LOADED)
 
     group = tally.failures(lambda column: [column["batch_id"] == 7])
 
@@ -118,6 +126,6 @@ def test_loaded_counts_what_was_rolled_up(ledger_db: LedgerDatabase) -> None:
     row = {"batch_id": 7, "type": "chat", "route": "", "model": "", "tenant": ""}
     row |= {"state": int(Status.PENDING), "outcome": TallyOutcome.LOADED, "disposition": ""}
     ledger_db.run(lambda c: c.execute(insert(tables.tally_sum), row | {"delta": 30, "entered": 30}))
-    write(ledger_db, tally.TallyChange(LOADED, 4))
+    write(ledger_db, LOADED)
 
     assert ledger_db.call(tally.loaded, 7) == 34

@@ -467,7 +467,7 @@ def use_locks(connection: Connection) -> None:
     assert len(lock_rows.read_holders(connection, GROUP, ["mine", "other 1"])) == 2
     assert lock_rows.forget(connection) == 0
     (held_lock,) = task_locks.of_claim(connection, GROUP, second.task_id, second.owner)
-    assert held_lock.name == "mine"
+    assert held_lock["name"] == "mine"
 
 
 @on_all

@@ -9,7 +9,7 @@ from docllm.producer.ledger import replay_progress
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from docllm.producer.ports import Refusal
 from docllm.producer.publishing.relay import Relay
-from docllm.producer.replay.applier import Applier, RecordReader
+from docllm.producer.replay.applier import Applier
 from docllm.producer.replay.following import Replay
 from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger import tables
@@ -78,15 +78,14 @@ class Site:
             topics=Topics(GROUP),
             clock=self.clock,
         )
-        reader = RecordReader(
+        self.applier = Applier(
+            transactions=ledger_db.transactions,
+            relay=relay,
             group=GROUP,
             max_attempts_of=lambda _: 5,
             limit_of=lambda _: math.inf,
             apart=self.apart,
             failed=lambda _: None,
-        )
-        self.applier = Applier(
-            transactions=ledger_db.transactions, relay=relay, group=GROUP, reader=reader
         )
         self.replay = Replay(
             transactions=ledger_db.transactions,

@@ -12,9 +12,9 @@ from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.outbox import QUARANTINE
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
 from docllm.producer.replay import records, runs
-from docllm.producer.replay.applier import ReplayCursor, share
+from docllm.producer.replay.applier import share
 from docllm.producer.replay.following import CHECK_EVERY_S, STILL_S
-from docllm.producer.replay.runs import Cursor, WaitingItem
+from docllm.producer.replay.runs import Cursor
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.record.envelope import decode
 from docllm.schemas.task.states import Status
@@ -162,17 +162,17 @@ async def test_records_are_not_read_before_the_rate_lets_them_through(
 
     monkeypatch.setattr(records, "kept", noted)
 
-    first = await site.applier.advance(run, ReplayCursor(QUARANTINE))
+    first = await site.applier.advance(run, Cursor(QUARANTINE))
     waits = [
-        await applier.advance(run, ReplayCursor(QUARANTINE, numbers[1]))
+        await applier.advance(run, Cursor(QUARANTINE, numbers[1]))
         for applier in (site.applier, other.applier)
     ]
 
     assert (first.wait_s, read) == (0.0, [2])
-    assert [step.cursor for step in waits] == [ReplayCursor(QUARANTINE, numbers[1])] * 2
+    assert [step.cursor for step in waits] == [Cursor(QUARANTINE, numbers[1])] * 2
     assert all(step.wait_s > 0 for step in waits)
     ledger_db.ago(tables.replay_run.c.next_at, 1)
-    assert (await other.applier.advance(run, ReplayCursor(QUARANTINE, numbers[1]))).wait_s == 0.0
+    assert (await other.applier.advance(run, Cursor(QUARANTINE, numbers[1]))).wait_s == 0.0
     assert read == [2, 1]
 
 
@@ -254,7 +254,7 @@ async def test_a_replay_waits_for_items_that_another_process_has_locked(
     run = await site.stored(request())
     take = runs.take
 
-    def elsewhere(*arguments: Any) -> list[WaitingItem]:
+    def elsewhere(*arguments: Any) -> Any:
         return [] if len(site.clock.slept) < 3 else take(*arguments)
 
     monkeypatch.setattr(runs, "take", elsewhere)

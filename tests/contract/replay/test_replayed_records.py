@@ -1,7 +1,6 @@
 """A quarantined record is read again by today's rules and becomes a task, once."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 
 import pytest
@@ -15,13 +14,12 @@ from docllm.producer.loading import foreign_records
 from docllm.producer.loading.foreign_records import ReadLine
 from docllm.producer.replay import records
 from docllm.producer.replay import runs as stored_runs
-from docllm.producer.replay.applier import RecordReader
 from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger import tables
-from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.task.line.parsing import LineError
 from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from docllm.schemas.task.states import Status
+from tests.contract.replay.replays import Site
 from tests.contract.support.ledger_dead import counts, delivered, request, set_aside, stored
 from tests.support.ledger_database import GROUP, LedgerDatabase
 
@@ -34,14 +32,8 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
 
 def read(ledger_db: LedgerDatabase, run: ReplayRun, after: int, size: int) -> dict[int, ReadLine]:
     """Read the next records of a run."""
-    reader = RecordReader(
-        group=GROUP,
-        max_attempts_of=lambda _: 5,
-        limit_of=lambda _: math.inf,
-        apart=InlineExecutor(),
-        failed=lambda _: None,
-    )
-    return asyncio.run(reader.read(ledger_db.call(records.kept, run.id, after, size)))
+    rows = ledger_db.call(records.kept, run.id, after, size)
+    return asyncio.run(Site(ledger_db).applier.read(rows))
 
 
 def applied(

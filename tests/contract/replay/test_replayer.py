@@ -257,7 +257,7 @@ async def test_a_record_that_takes_long_is_read_apart(
         read.append(call)
         raise TimeoutError
 
-    site.applier.reader.apart = apart  # type: ignore[assignment]
+    site.applier.apart = apart  # type: ignore[assignment]
     agent = site.replayer()
     for _ in range(4):
         await agent.apply()

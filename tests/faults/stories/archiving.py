@@ -22,7 +22,7 @@ def archiving(installation: Installation) -> None:
     deployment.producer(*command)
     (folder,) = to.iterdir()
     manifest = Manifest.of_stored((folder / "manifest.json").read_bytes())
-    assert manifest.contents().tasks == TASKS
+    assert manifest.contents()["tasks"] == TASKS
     assert {path.name for path in folder.iterdir()} == {
         "manifest.json",
         *(file.name for file in manifest.files),

@@ -34,9 +34,9 @@ def _no_replay_in_groups(row: Any, key: Any, sample: int) -> dict[str, Any]:
 def _replay_without_route() -> AbstractContextManager[Any]:
     row_of = tally._row
 
-    def without_route(key: Any, changes: Any) -> dict[str, object]:
-        row = row_of(key, changes)
-        return row | ({"route": ""} if row["delta"] < 0 else {})  # type: ignore[operator]
+    def without_route(changes: Any) -> dict[str, Any]:
+        row = row_of(changes)
+        return row | ({"route": ""} if row["delta"] < 0 else {})
 
     return patched(tally, "_row", without_route)
 

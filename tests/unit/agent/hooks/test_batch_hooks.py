@@ -12,9 +12,8 @@ import orjson
 import pytest
 
 from docllm.agent.handlers.functions import HandlerFunctions
-from docllm.agent.hooks.batch_end import BatchEnd, Tell
 from docllm.agent.hooks.batch_hooks import load_batch_hook
-from docllm.agent.hooks.functions import HookReturn, Hooks
+from docllm.agent.hooks.functions import BatchEnd, HookReturn, Hooks, Tell
 from docllm.agent.ports.outcome import Spent
 from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.errors import ConfigError

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from docllm.agent.ledger.claims.answering import FENCE_LEAP, answer
+from docllm.agent.ledger.claims.claiming import FENCE_LEAP, answer
 from docllm.agent.ports import Claimable, ClaimAnswer
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.states import FINAL, WAITING, Status

@@ -3,7 +3,7 @@
 import shlex
 from datetime import datetime
 
-from docllm.producer.ledger.retention.purge_rules import Purgeable
+from docllm.producer.ledger.retention.purge_rows import Purgeable
 
 
 def test_the_options_of_a_command_name_the_batch_and_its_group() -> None:
