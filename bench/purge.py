@@ -28,8 +28,8 @@ from docllm.producer.retention.purge import purge
 from docllm.schemas.ledger import migrations, tables
 from docllm.schemas.ledger.database import Database
 from docllm.schemas.ledger.sql import NEVER_TIME, UtcTime, utc_now
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.task.states import Status

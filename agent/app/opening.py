@@ -40,8 +40,8 @@ from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import Database
 from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from docllm.schemas.settings.account import configured_routes

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.producer.app import Parts
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.executors import Executor
 
 CHECK_EVERY_S = 60.0

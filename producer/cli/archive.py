@@ -16,9 +16,9 @@ from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.objects.write_once import WriteOnceStore
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import Executor, ThreadExecutor
 from docllm.schemas.settings.config import Config

@@ -20,8 +20,8 @@ from docllm.producer.text.printable import shown
 from docllm.producer.text.times import moment, written
 from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.task.result.output_pointer import OutputPointer
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.output_stores import OutputStores
 from docllm.schemas.objects.store import ObjectContent, ObjectEntry, ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.executors import InlineExecutor
 from tests.support.doubles import stand_in
 
