@@ -7,22 +7,24 @@ safe for a terminal.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import orjson
+from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.response import Response
 
-from docllm.producer.checks.llm_call import SCHEMA, Caller, CheckAnswer
 from docllm.producer.text.printable import shown
 from docllm.schemas.clients import llm_address
 from docllm.schemas.clients.http import connected, why
+from docllm.schemas.clients.structured_output import response_format
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.refusals.error_body import read_value
 from docllm.schemas.refusals.signals import Refusal, classify, of_success
 from docllm.schemas.settings.config import DEFAULT_ROUTE, LLMConfig, Structured
-from docllm.schemas.settings.headers import hidden
+from docllm.schemas.settings.headers import hidden, sent
 from docllm.schemas.settings.wordings import Wordings
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.fitness import NO_OBJECT, AnswerRead, read_answer, unread_reply
@@ -57,10 +59,33 @@ _ADVICE = {
     ErrorClass.CAPACITY: "the provider has no room at the moment; try again later",
     ErrorClass.SERVER: _TRY_LATER,
 }
-
-
 _MODEL_SHOWN = 191
 _ANY_OBJECT = {"type": "object"}  # what a server may answer that does not get the schema
+_MAX_BYTES = 1 << 20  # no more of a body is read
+_SUCCESS = range(200, 300)
+# Some servers take a request for JSON only if the prompt has this word.
+_PROMPT = 'Say ok, as JSON: {"ok": true}'
+_SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+_CHEAP = {"max_tokens": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """A response's status and body; `limited` if the call limited the answer's length."""
+
+    status: int
+    body: bytes
+    limited: bool = True
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is a success."""
+        return self.status in _SUCCESS
 
 
 async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
@@ -76,9 +101,9 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     where, address = llm_address.shown(url), _setting(route, "base_url")
     try:
         async with connected(url, timedelta(seconds=CONNECT_TIMEOUT_S)) as client:
-            caller = Caller(client, llm, timeout_s)
-            answer, form = await _answered(caller, url)
-            versioned = await _versioned(caller, url, answer)
+            timed = replace(llm, timeout_s=timeout_s)
+            answer, form = await _answered(client, timed, url)
+            versioned = await _versioned(client, timed, url, answer)
     except PyreqwestError as error:
         raise UnreachableError(
             f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}"
@@ -91,24 +116,66 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     return "; WARNING: ".join((success, *warnings))
 
 
-async def _answered(caller: Caller, url: str) -> tuple[CheckAnswer, Structured]:
+async def _answered(client: Client, llm: LLMConfig, url: str) -> tuple[CheckAnswer, Structured]:
     """Return the answer to the first call that the server takes, and its form.
 
     Some models refuse a request that limits the answer, and agents do not limit it. After a 400 the
     call is therefore repeated without the limit, and then in the other forms of structured output.
     """
-    configured = caller.llm.structured
-    answer = await caller.call(url, configured)
+    configured = llm.structured
+    answer = await _call(client, llm, url, configured)
     if answer.status == _BAD_REQUEST:
-        answer = await caller.call(url, configured, limited=False)
+        answer = await _call(client, llm, url, configured, limited=False)
     if not _may_refuse_form(answer):
         return answer, configured
     for form in Structured:
         if form is not configured:
-            answer_in_form = await caller.call(url, form)
+            answer_in_form = await _call(client, llm, url, form)
             if answer_in_form.is_success:
                 return answer_in_form, form
     return answer, configured
+
+
+async def _call(
+    client: Client, llm: LLMConfig, url: str, form: Structured, *, limited: bool = True
+) -> CheckAnswer:
+    """Ask for one word as agents call; `limited` limits the answer, `form` asks for JSON.
+
+    Without a configured model the provider chooses one, as it does when agents call. Raises
+    PyreqwestError.
+    """
+    body: dict[str, Any] = {
+        **({"model": llm.model} if llm.model else {}),
+        "messages": [{"role": "user", "content": _PROMPT}],
+        **response_format(_SCHEMA, form),
+        **(_CHEAP if limited else {}),
+    }
+    request = client.post(url).timeout(timedelta(seconds=llm.timeout_s))
+    request = request.header("Content-Type", "application/json")
+    for name, value in sent(llm.api_key, llm.headers).items():
+        request = request.header(name, value.reveal(), is_sensitive=True)
+    # A broken body still leaves the status.
+    stream = request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0)
+    async with stream.build_streamed() as response:
+        return CheckAnswer(response.status, await _read(response), limited)
+
+
+async def _read(response: Response) -> bytes:
+    """Return the body, up to the size of a completion of a few words.
+
+    If the body of a refusal breaks off, the part that arrived is returned.
+    """
+    body = b""
+    try:
+        while len(body) < _MAX_BYTES:
+            piece = await response.body_reader.read_chunk()
+            if piece is None:
+                break
+            body += bytes(piece)
+    except PyreqwestError:
+        if response.status in _SUCCESS:
+            raise
+    return body
 
 
 def _may_refuse_form(answer: CheckAnswer) -> bool:
@@ -119,13 +186,13 @@ def _may_refuse_form(answer: CheckAnswer) -> bool:
     return named and (answer.status == _UNPROCESSABLE or answer.status in _TROUBLES)
 
 
-async def _versioned(caller: Caller, url: str, answer: CheckAnswer) -> str:
+async def _versioned(client: Client, llm: LLMConfig, url: str, answer: CheckAnswer) -> str:
     """Return the address with `/v1` if the server answers there and not here; else empty."""
     if answer.status != _NO_SUCH or not llm_address.lacks_version(url):
         return ""
     base_url = llm_address.with_version(url)
     try:
-        there, _form = await _answered(caller, llm_address.endpoint(base_url))
+        there, _form = await _answered(client, llm, llm_address.endpoint(base_url))
     except PyreqwestError:  # the first answer says more
         return ""
     return llm_address.shown(base_url) if there.is_success else ""
@@ -281,7 +348,7 @@ def model_and_remark(
         raise UnreachableError(f"{where} answers {answer.status}, but {why.text}") from None
     match completion.value:
         case {"choices": [{"message": dict() as message} as choice, *_]} as reply:
-            schema = SCHEMA if form is Structured.JSON_SCHEMA else _ANY_OBJECT
+            schema = _SCHEMA if form is Structured.JSON_SCHEMA else _ANY_OBJECT
             read = read_answer(choice.get("finish_reason"), message, schema)
             remark = _remark(answer, where, read, completion.mended)
             return _model(reply.get("model")), remark

@@ -6,8 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.producer.checks.llm import model_and_remark
-from docllm.producer.checks.llm_call import CheckAnswer
+from docllm.producer.checks.llm import CheckAnswer, model_and_remark
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.settings.config import LLMConfig, Structured
 from tests.unit.producer.checks.test_checklist import LLM, check, configured

@@ -4,25 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config, RouteConfig, Trigger
 from docllm.schemas.settings.fallback import FallbackStep, chain
-from docllm.schemas.settings.sources import load_config
+from tests.support.settings import fault, load
 
 DEFAULTS = frozenset({Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG})
-
-
-def config_of(folder: Path, toml: str) -> Config:
-    """Return the configuration of a file with this text."""
-    (folder / "docllm.toml").write_text(toml, encoding="utf-8")
-    return load_config(flags={}, environ={}, cwd=folder)
-
-
-def faults_of(folder: Path, toml: str) -> list[str]:
-    """Return the lines of the error for a file with this text."""
-    with pytest.raises(ConfigError) as error:
-        config_of(folder, toml)
-    return str(error.value).splitlines()
 
 
 def test_a_route_without_fallback_has_no_chain() -> None:
@@ -33,7 +19,7 @@ def test_a_route_without_fallback_has_no_chain() -> None:
 
 def test_each_fallback_is_followed_by_its_own_ones(tmp_path: Path) -> None:
     """The failures for which a task comes to a route are those of the route that lists it."""
-    config = config_of(
+    config = load(
         tmp_path,
         """
         [routes.a]
@@ -57,8 +43,8 @@ def test_each_fallback_is_followed_by_its_own_ones(tmp_path: Path) -> None:
 
 def test_the_default_route_may_begin_and_end_a_chain(tmp_path: Path) -> None:
     """`default` is a route even without a section."""
-    assert [step.route for step in chain(config_of(tmp_path, FROM_DEFAULT), "default")] == ["a"]
-    assert [step.route for step in chain(config_of(tmp_path, TO_DEFAULT), "a")] == ["default"]
+    assert [step.route for step in chain(load(tmp_path, FROM_DEFAULT), "default")] == ["a"]
+    assert [step.route for step in chain(load(tmp_path, TO_DEFAULT), "a")] == ["default"]
 
 
 FROM_DEFAULT = "[routes.default]\nfallback = 'a'\n[routes.a]\nmodel = 'm'"
@@ -95,9 +81,7 @@ def test_a_chain_that_leads_back_to_itself_is_refused_and_shown(
     tmp_path: Path, toml: str, path: str
 ) -> None:
     """The error names every route of the cycle, and there is one error for each cycle."""
-    (fault,) = faults_of(tmp_path, toml)
-
-    assert fault == (
+    assert fault(tmp_path, toml) == (
         f"routes.{path[: path.index(' ')]}.fallback leads back to itself: {path}; "
         "remove one of these routes from the fallback of the one before it"
     )
@@ -105,9 +89,9 @@ def test_a_chain_that_leads_back_to_itself_is_refused_and_shown(
 
 def test_a_fallback_that_is_no_route_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     """A fallback is the name of a route, not of a model."""
-    assert faults_of(tmp_path, "[routes.a]\nfallback = ['default', 'gpt']") == [
+    assert fault(tmp_path, "[routes.a]\nfallback = ['default', 'gpt']") == (
         "routes.a.fallback: name 2 is no route; known are: a, default"
-    ]
+    )
 
 
 @pytest.mark.parametrize("value", ["['OUTAGE', 'RATE']", "3", "'outage'"])
@@ -115,6 +99,6 @@ def test_a_trigger_that_does_not_exist_is_refused_with_those_that_do(
     tmp_path: Path, value: str
 ) -> None:
     """The names are those of the classes of failures, in capitals."""
-    (fault,) = faults_of(tmp_path, f"[routes.a]\nfallback = ['default']\nfallback_on = {value}")
+    text = fault(tmp_path, f"[routes.a]\nfallback = ['default']\nfallback_on = {value}")
 
-    assert "routes.a.fallback_on is wrong; write a list of " in fault
+    assert "routes.a.fallback_on is wrong; write a list of " in text

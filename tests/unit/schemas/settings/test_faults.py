@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from docllm.schemas.errors import ConfigError
-from tests.unit.schemas.settings.test_sources import load
+from tests.support.settings import load
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,16 @@ import grp
 import os
 import pwd
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from docllm.producer import __main__ as producer
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
-from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.file import SettingFile
-from docllm.schemas.settings.sources import load_config
+from tests.support.settings import NAMED, load
 
 SENDS = "[llm]\nbase_url = 'http://theirs/v1'\n"
-
-
-def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Config:
-    return load_config(flags=flags or {}, environ=environ, cwd=cwd)
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +168,7 @@ def test_a_file_that_is_named_is_trusted(folder: Path, how: str) -> None:
     folder.chmod(0o777)
 
     config = (
-        load(folder, {"config": "docllm.toml"}, DOCLLM_LLM_API_KEY="k")
+        load(folder, "", NAMED, DOCLLM_LLM_API_KEY="k")
         if how == "flag"
         else load(folder, DOCLLM_CONFIG="docllm.toml", DOCLLM_LLM_API_KEY="k")
     )
@@ -266,7 +260,7 @@ def test_no_fault_shows_a_value(tmp_path: Path, value: object) -> None:
     messages = []
     for name in sorted({*SETTINGS, *named, "kafka.client.debug", "kafka.client.nothing"}):
         try:
-            load(tmp_path, {name: value})
+            load(tmp_path, "", {name: value})
         except ConfigError as fault:
             messages.append(str(fault))
 

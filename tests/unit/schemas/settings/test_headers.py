@@ -7,9 +7,9 @@ import pytest
 
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.account import account
-from docllm.schemas.settings.config import Config, Secret
+from docllm.schemas.settings.config import Secret
 from docllm.schemas.settings.headers import headers, hidden, sent
-from docllm.schemas.settings.sources import load_config
+from tests.support.settings import NAMED, fault, load
 
 AZURE = """
 [llm]
@@ -24,20 +24,6 @@ model = "m"
 [routes.plain]
 headers = {}
 """
-
-
-def load(folder: Path, toml: str, *, named: bool = True, **environ: str) -> Config:
-    (folder / "docllm.toml").write_text(toml)
-    (folder / "docllm.toml").chmod(0o600)
-    folder.chmod(0o700)
-    flags = {"config": "docllm.toml"} if named else {}
-    return load_config(flags=flags, environ=environ, cwd=folder)
-
-
-def fault(folder: Path, toml: str, *, named: bool = True, **environ: str) -> str:
-    with pytest.raises(ConfigError) as refused:
-        load(folder, toml, named=named, **environ)
-    return str(refused.value)
 
 
 def test_a_route_has_its_own_headers_or_those_of_its_address(tmp_path: Path) -> None:
@@ -126,7 +112,7 @@ def test_a_key_and_its_own_header_are_refused_together(
     tmp_path: Path, toml: str, environ: dict[str, Any], place: str
 ) -> None:
     """Two Authorization headers are no request, and one of the two is not what was meant."""
-    text = fault(tmp_path, toml, **environ)
+    text = fault(tmp_path, toml, NAMED, **environ)
 
     assert text.startswith(f"{place} a key and the header Authorization")
     assert "remove api_key (DOCLLM_LLM_API_KEY, OPENAI_API_KEY), or remove Authorization" in text
@@ -151,13 +137,13 @@ def test_a_found_file_adds_no_header_to_a_call_with_a_key_of_the_environment(
     tmp_path: Path, toml: str, environ: dict[str, Any]
 ) -> None:
     """A gateway may forward the call, with its key, to a host that a header names."""
-    text = fault(tmp_path, toml, named=False, **environ)
+    text = fault(tmp_path, toml, {}, **environ)
 
     assert text.startswith(f"docllm.toml line 1: the key of {next(iter(environ))} would be sent")
     assert text.endswith(
         "name it if you trust it: --config docllm.toml, or DOCLLM_CONFIG=docllm.toml"
     )
-    assert load(tmp_path, toml, **environ).llm.api_key == Secret("k")
+    assert load(tmp_path, toml, NAMED, **environ).llm.api_key == Secret("k")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +159,7 @@ def test_a_found_file_adds_headers_to_its_own_calls(
     tmp_path: Path, toml: str, environ: dict[str, Any]
 ) -> None:
     """No key of the environment goes out with them."""
-    assert load(tmp_path, toml, named=False, **environ)
+    assert load(tmp_path, toml, {}, **environ)
 
 
 def test_a_credential_is_hidden_with_and_without_its_scheme() -> None:
@@ -187,3 +173,17 @@ def test_a_credential_is_hidden_with_and_without_its_scheme() -> None:
         "dXNlcg==",
         "key-1",
     ]
+
+
+@pytest.mark.parametrize("key", ["", " ", "sk-a b", "sk-a\nb", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> None:
+    """A key that no header can hold is refused; an HTTP client would quote it in its error."""
+    with pytest.raises(ConfigError) as caught:
+        sent(Secret(key), {})
+
+    assert "sk-" not in str(caught.value)
+
+
+def test_a_key_may_end_in_a_line_break() -> None:
+    """A key may end in a line break, as it does when it was read from a file."""
+    assert sent(Secret("sk-1\n"), {}) == {"Authorization": Secret("Bearer sk-1")}

@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings import kinds
 from docllm.schemas.settings.kinds import MAX_BYTES
-from tests.unit.schemas.settings.test_sources import load
-
-VALUE = "sk-s3cret"
+from tests.support.settings import fault, load
 
 
 @pytest.mark.parametrize(
@@ -150,27 +147,6 @@ def test_a_comma_elsewhere_in_an_address_is_no_list_of_hosts(
     assert value.partition("://")[2].partition("?")[0] in check(value).reveal()
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        kinds.truth,
-        kinds.whole(1, 9),
-        kinds.real(1, 9),
-        kinds.tiers,
-        kinds.networks,
-        kinds.function,
-        kinds.database_url,
-        kinds.redis_url,
-        kinds.http_url,
-    ],
-)
-def test_a_refusal_shows_no_value(check: Callable[[Any], Any]) -> None:
-    """A secret may stand in the wrong place."""
-    with pytest.raises(ValueError, match="write") as refusal:
-        check(VALUE)
-    assert VALUE not in str(refusal.value)
-
-
 @given(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()))
 )
@@ -212,5 +188,6 @@ def test_a_file_that_is_no_schema_is_refused_with_its_setting(
     if content is not None:
         (tmp_path / "invoice.json").write_bytes(content)
 
-    with pytest.raises(ConfigError, match=f"line 2: types.invoice.schema is wrong; .*{words}"):
-        load(tmp_path, TOML)
+    text = fault(tmp_path, TOML)
+    assert "line 2: types.invoice.schema is wrong; " in text
+    assert words in text

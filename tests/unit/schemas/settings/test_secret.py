@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from docllm.schemas.settings.config import Secret
+from docllm.schemas.settings.config import KafkaConfig, Secret
+from tests.support.settings import MYSQL, load
 
 ROOT = Path(__file__).parents[4]
 # Who reads secrets, how often, and for what. Nothing that is read is stored or shown.
 READERS = {
     "agent/hooks/batch_hooks.py": (3, "calls the address or command, and looks at its scheme"),
     "agent/llm/client.py": (1, "sends headers to the LLM"),
-    "producer/checks/llm_call.py": (1, "sends headers to the LLM"),
+    "producer/checks/llm.py": (1, "sends headers to the LLM"),
     "producer/metrics/http_server.py": (1, "compares the token of a request"),
     "producer/tracing/otlp.py": (1, "sends headers to the collector"),
     "schemas/clients/redis.py": (2, "opens the address, and looks at its scheme"),
@@ -51,3 +52,13 @@ def test_every_reader_of_secrets_is_listed() -> None:
     )
 
     assert readers == {path: count for path, (count, _) in READERS.items()}
+
+
+def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
+    """No repr of the configuration shows a secret."""
+    toml = "[kafka.client]\n'sasl.password' = 'hunter2'"
+    config = load(
+        tmp_path, toml, **MYSQL, DOCLLM_LLM_API_KEY="hunter2", DOCLLM_REDIS_URL="redis://:hunter2@h"
+    )
+    assert config.kafka == KafkaConfig(bootstrap="k:9092", client={"sasl.password": "hunter2"})
+    assert "hunter2" not in repr(config)

@@ -8,7 +8,7 @@ import pytest
 from docllm.schemas.settings.account import account
 from docllm.schemas.settings.wordings import MAX_TEXTS, READ_CHARS, Wordings
 from docllm.schemas.task.failures import ErrorClass
-from tests.unit.schemas.settings.test_headers import fault, load
+from tests.support.settings import fault, load
 
 TOML = """
 [routes.large]
