@@ -189,9 +189,9 @@ def path(value: Any) -> Path:
         raise ValueError("write the whole path: that user has no home folder") from None
 
 
-def paths(value: Any) -> tuple[Path, ...]:
-    """Return paths from a list, or from a text with the system's separator; empty means none."""
-    return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
+def several(check: CheckValue, form: str, separator: str = ",") -> CheckValue:
+    """Return a check for a list of such values, or a text of them; an empty text has none."""
+    return lambda value: tuple(check(part) for part in _parts(value, separator, form))
 
 
 def seconds(value: Any) -> int:
@@ -209,11 +209,9 @@ def folder(value: Any) -> str:
     return folder_uri(text(value))
 
 
-def uri_prefixes(value: Any) -> tuple[str, ...]:
-    """Return URI prefixes that end with a slash, from a list or from a text with commas."""
-    return tuple(
-        require_prefix(text(part)) for part in _parts(value, ",", f"a list of {URI_PREFIX_FORM}")
-    )
+def uri_prefix(value: Any) -> str:
+    """Return a URI prefix, which ends with a slash."""
+    return require_prefix(text(value))
 
 
 def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -238,9 +236,9 @@ def tiers(value: Any) -> tuple[str, ...]:
     return durations
 
 
-def names(value: Any) -> tuple[str, ...]:
-    """Return names from a list, or from a text with commas."""
-    return tuple(text(part) for part in _parts(value, ",", "a list of names"))
+names = several(text, "a list of names")
+paths = several(path, "a list of paths", os.pathsep)  # the system's separator
+uri_prefixes = several(uri_prefix, f"a list of {URI_PREFIX_FORM}")
 
 
 def choice(values: Iterable[str]) -> CheckValue:

@@ -31,13 +31,11 @@ MAX_ROUTES = 100  # routes that one line may allow
 CheckField = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HOST = r"([A-Za-z0-9][A-Za-z0-9._-]*+|\[[0-9A-Fa-f:.]++\])(:[0-9]{1,5})?"
 _DOCUMENT_URI = re.compile(
     r"(file:///|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*+/)[!-~]+"
     rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*+)?"  # neither # nor a backslash
 )
-_ETAG = re.compile(r"[!-~]{1,255}")
 _OUTPUT_URI = re.compile(r"((s3|gs|az|file)://(?>(?:[!$-.0->@-\[\]-~]*+/)+))[!$-.0->@-\[\]-~]*+")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]++)?"
@@ -327,34 +325,22 @@ def is_file_uri(uri: str) -> bool:
     return uri.startswith("file:")
 
 
-def _document_uri(field: str, value: Any) -> str:
-    if _DOCUMENT_URI.fullmatch(text(field, value)) is None:
-        raise LineError(
-            field,
-            "is not the URI of a document",
-            "write file:/// and the whole path, https://HOST/..., or s3://, gs:// or az:// with "
-            "BUCKET/KEY, without a user and a password; percent-encode blanks and characters that "
-            "are not ASCII",
-        )
-    return str(value)
+def _of_form(form: re.Pattern[str], problem: str, fix: str) -> CheckField:
+    """Return a check for a text that has a form as a whole."""
+
+    def check(field: str, value: Any) -> str:
+        if form.fullmatch(text(field, value)) is None:
+            raise LineError(field, problem, fix)
+        return str(value)
+
+    return check
 
 
-def _sha256(field: str, value: Any) -> str:
-    if _SHA256.fullmatch(text(field, value)) is None:
-        raise LineError(
-            field, "is not a SHA-256", "write 64 digits and letters a to f, in lower case"
-        )
-    return str(value)
-
-
-def _etag(field: str, value: Any) -> str:
-    if _ETAG.fullmatch(text(field, value)) is None:
-        raise LineError(
-            field,
-            "is not an etag",
-            "write it as the store lists it: up to 255 visible characters of ASCII",
-        )
-    return str(value)
+_sha256 = _of_form(
+    re.compile(r"[0-9a-f]{64}"),
+    "is not a SHA-256",
+    "write 64 digits and letters a to f, in lower case",
+)
 
 
 def _converted_from(field: str, value: Any) -> dict[str, Any]:
@@ -376,8 +362,18 @@ def _names(field: str, value: Any) -> list[str]:
 
 _TEXT: dict[str, CheckField] = {"text": _any_text, "source": _converted_from}
 _URI: dict[str, CheckField] = {
-    "uri": _document_uri,
+    "uri": _of_form(
+        _DOCUMENT_URI,
+        "is not the URI of a document",
+        "write file:/// and the whole path, https://HOST/..., or s3://, gs:// or az:// with "
+        "BUCKET/KEY, without a user and a password; percent-encode blanks and characters that "
+        "are not ASCII",
+    ),
     "size": whole(0, 1 << 50),
     "sha256": _sha256,
-    "etag": _etag,
+    "etag": _of_form(
+        re.compile(r"[!-~]{1,255}"),
+        "is not an etag",
+        "write it as the store lists it: up to 255 visible characters of ASCII",
+    ),
 }

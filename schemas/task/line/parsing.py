@@ -268,13 +268,11 @@ def _unknown(name: str, checks: Mapping[str, CheckField]) -> LineError:
 
 
 def _method(name: str, value: Any) -> None:
-    if value is not None and value != "POST":
+    if value != "POST":
         raise LineError(name, "is not POST", 'write "method": "POST"')
 
 
 def _url(name: str, value: Any) -> None:
-    if value is None:
-        return
     if type(value) is not str or not value.partition("?")[0].removesuffix("/").endswith(_CHAT):
         raise LineError(
             name,
@@ -283,12 +281,9 @@ def _url(name: str, value: Any) -> None:
         )
 
 
-def _limit(name: str, value: Any) -> float | None:
-    return None if value is None else float(_TIME_LIMIT(name, value))
-
-
-def _metadata(name: str, value: Any) -> dict[str, Any] | None:
-    return None if value is None else field_checks.json_object(name, value)
+def _or_null(check: CheckField) -> CheckField:
+    """Return a check that takes null as what is left out, as OpenAI's clients write it."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def _body(name: str, value: Any) -> dict[str, Any]:
@@ -338,9 +333,9 @@ _ACCEPTED = _DOCLLM | {
 _OPENAI: dict[str, CheckField] = {
     "custom_id": field_checks.key,
     "key": field_checks.key,
-    "method": _method,
-    "url": _url,
+    "method": _or_null(_method),
+    "url": _or_null(_url),
     "body": _body,
-    "time_limit_s": _limit,
-    "metadata": _metadata,
+    "time_limit_s": _or_null(_TIME_LIMIT),
+    "metadata": _or_null(field_checks.json_object),
 }
