@@ -11,7 +11,7 @@ from functools import partial
 from docllm.agent.agent import Agent, RepairAgent
 from docllm.agent.app.opening import (
     beat_database,
-    data_folder,
+    data_folder_watch,
     life_locks,
     make_heartbeat,
     open_choices,
@@ -204,7 +204,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
         await beating.register()  # last: an agent that cannot be built must not look alive
         beating.start()
         yield RepairAgent(
-            duties=(*repairing, *retention, ids.run, data_folder(parts).run), membership=beating
+            duties=(*repairing, *retention, ids.run, data_folder_watch(parts)), membership=beating
         )
 
 

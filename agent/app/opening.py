@@ -24,7 +24,7 @@ from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from docllm.agent.membership.life_locks import LifeLocks
 from docllm.agent.ports import Source
 from docllm.agent.process.child_executor import ChildExecutor
-from docllm.agent.process.data_folder import DataFolder
+from docllm.agent.process.data_folder import watch_of_files
 from docllm.agent.quota.grants import GrantStore
 from docllm.agent.reporting.latest_report import LatestReport
 from docllm.agent.reporting.telemetry import Counts
@@ -113,10 +113,10 @@ def beat_database(parts: Parts) -> Database:
     )
 
 
-def data_folder(parts: Parts) -> DataFolder:
+def data_folder_watch(parts: Parts) -> DutyLoop:
     """Return the watch over the embedded parts' files; with servers it watches no files."""
     embedded = parts.config.embedded
-    return DataFolder(
+    return watch_of_files(
         (parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (),
         clock=parts.clock,
     )
@@ -254,7 +254,7 @@ def _sharing(routes: Router, board: Board, clock: Clock) -> DutyLoop:
 
 def _own_duties(parts: Parts, ids: StoredIdsReader, counts: Counts) -> Sequence[DutyLoop]:
     """Return duties about topics and files, which a simulation does without."""
-    duties = (ids.run, data_folder(parts).run)
+    duties = (ids.run, data_folder_watch(parts))
     if parts.config.embedded:  # nobody else can change embedded topics
         return duties
     compare = partial(compare_topics, parts.family, counts, parts.topics.group)

@@ -58,7 +58,7 @@ class AttemptContext:
     """One attempt at one task. `rules` are those of its type, with the time limit of its line.
 
     Built-in handlers get it by itself, others through a `Context` or a `BlockingContext`. First
-    comes what these need, as an `AttemptPort`.
+    comes what these need; `RemoteAttempt` has the same.
     """
 
     def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:

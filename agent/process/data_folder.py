@@ -3,8 +3,9 @@
 If they were removed or replaced, the agent's work would be lost unnoticed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.runtime.clock import Clock
@@ -12,29 +13,28 @@ from docllm.schemas.runtime.clock import Clock
 CHECK_EVERY_S = 3.0
 
 
-class DataFolder:
-    """The files as they are when an agent starts; a file that is missing then is not watched."""
+def watch_of_files(
+    files: Sequence[Path], *, clock: Clock
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what checks every few seconds that these paths name the same files as now.
 
-    def __init__(self, files: Sequence[Path], *, clock: Clock) -> None:
-        self._clock = clock
-        self._opened = {
-            path: identity for path in files if (identity := _identity(path)) is not None
-        }
+    A file that is missing now is not watched. Until cancelled, it raises UnsafeStateError if a path
+    names another file than before, or none.
+    """
+    opened = {path: identity for path in files if (identity := _identity(path)) is not None}
 
-    async def run(self) -> None:
-        """Check the files every few seconds until cancelled.
-
-        Raises UnsafeStateError if a path names another file than before, or none.
-        """
+    async def watch() -> None:
         while True:
-            await self._clock.sleep(CHECK_EVERY_S)
-            for path, opened in self._opened.items():
-                if _identity(path) != opened:
+            await clock.sleep(CHECK_EVERY_S)
+            for path, identity in opened.items():
+                if _identity(path) != identity:
                     raise UnsafeStateError(
                         f"{path} was removed or replaced while this agent had it open, "
                         "so its work is no longer stored; start the agent again, and stop all "
                         "agents before you touch the data folder"
                     )
+
+    return watch
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

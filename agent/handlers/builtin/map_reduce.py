@@ -8,7 +8,7 @@ fails. The parts' answers are in memory only: the next attempt begins with the f
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,16 +18,18 @@ import orjson
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.handlers.builtin.parts import split
-from docllm.agent.handlers.builtin.patience import complete
 from docllm.agent.handlers.calls.request import chat_body
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError
 from docllm.agent.handlers.decisions import GiveUpError
+from docllm.agent.judge.classes import CLASSES, Action, Effect
 from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
 from docllm.schemas.settings.known_models import UNKNOWN_TOKENS
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
 from docllm.schemas.task.record.hints import most_out
 
+MAX_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
+FIRST_WAIT_S = 1.0
 CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200
 _ANSWER_SHARE = 0.25  # the share of the context that is left for the answer
@@ -159,7 +161,7 @@ class _LongDocument:
     async def _call_for_part(self, number: int, part: str) -> Answer:
         task = replace(self._task, prompt=self._intro() + (self._task.prompt or ""))
         name = _PART_NAME.format(number=number, count=self._count)
-        return await complete(self._context, self._body(task, name + part))
+        return await _complete(self._context, self._body(task, name + part))
 
     def _intro(self) -> str:
         note = _SCHEMA_NOTE + self._schema_text if self._schema_text else ""
@@ -191,7 +193,7 @@ class _LongDocument:
             return group[0]
         first, last = group[0].first, group[-1].last
         try:
-            answer = await complete(self._context, self._body(self._merge_task(group)))
+            answer = await _complete(self._context, self._body(self._merge_task(group)))
         except CallRefusedError as error:
             raise _named(error, f"the merge of {_parts(first, last)}") from None
         return _PartAnswer(first, last, answer.text)
@@ -244,13 +246,40 @@ class _LongDocument:
     async def _final_call(self, task: TaskLine, document: str | None = None) -> Answer:
         """Make the call whose answer is the task's."""
         body = self._body(replace(task, schema=self._schema), document)
-        return await complete(self._context, body, schema=self._schema)
+        return await _complete(self._context, body, schema=self._schema)
 
     def _body(self, task: TaskLine, document: str | None = None) -> dict[str, object]:
         return chat_body(task, document, self._context.model, self._context.structured)
 
     def _dead(self, text: str) -> Dead:
         return Dead(Failure(ErrorClass.TOO_LONG, text), self._context.spent)
+
+
+async def _complete(
+    context: AttemptContext, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None
+) -> Answer:
+    """Make a chat completion as `Context.complete` does, and retry it after a temporary failure.
+
+    Otherwise the attempt would repeat all of its calls for one that was refused.
+    """
+    failures = 0
+    while True:
+        try:
+            return await context.complete(body, schema=schema)
+        except CallRefusedError as error:
+            refused = error
+        outcome = refused.outcome
+        if not isinstance(outcome, Retry | Snooze | Dead):
+            raise refused
+        rule = CLASSES.get(outcome.failure.error_class)
+        if rule is not None and rule.route is Effect.REFUSAL:
+            asked_s = outcome.delay_s if isinstance(outcome, Snooze) else 0.0
+            await context.call_again(refused, max(FIRST_WAIT_S, asked_s))
+            continue
+        failures += 1
+        if rule is None or rule.action is not Action.RETRY or failures > MAX_AGAIN:
+            raise refused
+        await context.call_again(refused, FIRST_WAIT_S * 2 ** (failures - 1))
 
 
 async def _run_few_at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

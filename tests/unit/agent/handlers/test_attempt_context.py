@@ -10,9 +10,6 @@ import orjson
 import pytest
 
 from docllm.agent.handlers import BlockingContext, Context
-from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.context import AttemptPort
-from docllm.agent.handlers.processes.program import RemoteAttempt
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import Spent, Succeeded
 from tests.support.handlers import FakeLLM, completion, handlers_harness, of_author
@@ -34,12 +31,6 @@ def documented() -> Iterator[str]:
 def test_a_handler_sees_the_documented_names_and_no_others(kind: type) -> None:
     """A handler reads the same in the event loop, in a thread and in a process."""
     assert names(kind) == set(documented())
-
-
-@pytest.mark.parametrize("kind", [AttemptContext, RemoteAttempt])
-def test_contexts_find_what_they_need_in_the_agent_and_in_a_process(kind: type) -> None:
-    """Both kinds of contexts take either attempt."""
-    assert names(AttemptPort) <= names(kind)
 
 
 @pytest.mark.parametrize("counted", [0, 3])

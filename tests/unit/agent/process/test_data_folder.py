@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docllm.agent.process.data_folder import DataFolder
+from docllm.agent.process.data_folder import watch_of_files
 from docllm.schemas.errors import UnsafeStateError
 
 
@@ -59,10 +59,10 @@ def test_a_file_that_is_gone_or_another_ends_the_agent(
     path: Path, harm: Callable[[Path], object]
 ) -> None:
     """The agent ends: its connections still use the old file, which nobody else sees."""
-    folder = DataFolder([path], clock=Steps(lambda: append(path), lambda: harm(path)))
+    watch = watch_of_files([path], clock=Steps(lambda: append(path), lambda: harm(path)))
 
     with pytest.raises(UnsafeStateError, match=r"ledger\.sqlite was removed or replaced"):
-        asyncio.run(folder.run())
+        asyncio.run(watch())
 
 
 def test_growing_and_absent_files_are_no_alarm(path: Path) -> None:
@@ -71,9 +71,9 @@ def test_growing_and_absent_files_are_no_alarm(path: Path) -> None:
     A ledger on a server has no file here.
     """
     later = path.with_name("bus.sqlite")
-    folder = DataFolder(
+    watch = watch_of_files(
         [path, later], clock=Steps(lambda: append(path), later.touch, lambda: append(path))
     )
 
     with pytest.raises(Rested):
-        asyncio.run(folder.run())
+        asyncio.run(watch())
