@@ -39,14 +39,6 @@ class Router:
         for name in self.naming.configured:
             self._routes[name] = self._new(name)
 
-    def name_of(self, type_name: str, model: str | None) -> str:
-        """Return the route of a task of this type that names this model, or none."""
-        return self.naming.name_of(type_name, model)
-
-    def names(self) -> list[str]:
-        """Return the routes that are known now."""
-        return list(self._routes)
-
     def __iter__(self) -> Iterator[Route]:
         return iter(list(self._routes.values()))
 

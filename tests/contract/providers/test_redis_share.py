@@ -19,7 +19,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from docllm.agent.quota.grants import RedisAwayError
 from docllm.agent.routes import Router
-from docllm.agent.routes.sharing.board import ProbeTurn, RouteReport, Stance
+from docllm.agent.routes.sharing.board import ProbeTurn, Stance
 from docllm.agent.routes.sharing.redis_board import KEEP_S, RedisBoard
 from docllm.agent.routes.sharing.sync import BoardSync
 from docllm.producer.checks.checklist import Checks, outcome
@@ -27,22 +27,13 @@ from docllm.producer.checks.redis_rights import ENOUGH, NAMES, refused_commands
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import AgentConfig, Secret
 from docllm.schemas.settings.sources import load_config
+from tests.contract.providers.test_board import SAY
 from tests.servers import Redis
 from tests.servers.process import free_port
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
-SAY = RouteReport(
-    route="route",
-    ok=0,
-    failed=0,
-    generation=0,
-    stance=Stance.GOES,
-    parked=False,
-    reason="",
-    retry_s=0.0,
-    turn=ProbeTurn.NONE,
-    interval_s=3.0,
-)
+STOPPED = replace(SAY, failed=3, stance=Stance.STOPPED)
+WANT = replace(SAY, generation=1, stance=Stance.JOINED, turn=ProbeTurn.WANT)
 PATIENCE_S = 30.0  # 2 s in all, many times that on a busy machine
 
 
@@ -220,35 +211,8 @@ async def test_a_server_that_is_not_redis_is_reported() -> None:
 async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys name their owner, and expire an hour after the last agent."""
     share = board(server.url)
-    stopped = RouteReport(
-        route="m/1",
-        ok=0,
-        failed=3,
-        generation=0,
-        stance=Stance.STOPPED,
-        parked=False,
-        reason="SERVER",
-        retry_s=0.0,
-        turn=ProbeTurn.NONE,
-        interval_s=3.0,
-    )
-    await share.sync([stopped])
-    await share.sync(
-        [
-            RouteReport(
-                route="m/1",
-                ok=0,
-                failed=0,
-                generation=1,
-                stance=Stance.JOINED,
-                parked=False,
-                reason="SERVER",
-                retry_s=0.0,
-                turn=ProbeTurn.WANT,
-                interval_s=3.0,
-            )
-        ]
-    )
+    await share.sync([replace(STOPPED, route="m/1", reason="SERVER")])
+    await share.sync([replace(WANT, route="m/1", reason="SERVER")])
     await share.close()
 
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
@@ -263,43 +227,13 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
 async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     """A time that lies hours ahead is brought back to an interval from now."""
     share = board(server.url)
-    await share.sync(
-        [
-            RouteReport(
-                route="route",
-                ok=0,
-                failed=3,
-                generation=0,
-                stance=Stance.STOPPED,
-                parked=False,
-                reason="",
-                retry_s=1.0,
-                turn=ProbeTurn.NONE,
-                interval_s=3.0,
-            )
-        ]
-    )
+    await share.sync([replace(STOPPED, retry_s=1.0)])
     with redis.Redis.from_url(server.url) as client:
         client.hset(
             "docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000)
         )
 
-    (state,) = await share.sync(
-        [
-            RouteReport(
-                route="route",
-                ok=0,
-                failed=0,
-                generation=1,
-                stance=Stance.JOINED,
-                parked=False,
-                reason="",
-                retry_s=0.0,
-                turn=ProbeTurn.WANT,
-                interval_s=3.0,
-            )
-        ]
-    )
+    (state,) = await share.sync([WANT])
 
     assert state.retry_s <= 3.0
     await share.close()

@@ -4,7 +4,7 @@ import pytest
 
 from docllm.agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, Lease
 from docllm.agent.ledger.leases.leasing import HEARTBEAT_S, LOST_AFTER_S
-from docllm.schemas.task.owner import agent_of, owner_of
+from docllm.schemas.task.owner import agent_of
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:
@@ -38,17 +38,6 @@ def test_claimed_tasks_go_on_under_a_late_lease_but_not_under_a_lost_one() -> No
     lease.is_lost = True
 
     assert not lease.may_call(100.0)
-
-
-def test_owner_numbers_name_their_incarnation_and_never_repeat() -> None:
-    """The high bits are the agent, the low bits count its claim calls from 1; 0 is nobody."""
-    lease = Lease(7, 0.0)
-
-    owners = [lease.next_owner() for _ in range(1000)]
-
-    assert owners[0] == owner_of(7, 1)
-    assert len(set(owners)) == 1000
-    assert {agent_of(owner) for owner in owners} == {7}
 
 
 def test_a_lease_whose_numbers_are_used_up_allows_no_claim() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from docllm.agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
-from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports import Reply
 from docllm.agent.ports.outcome import Failure, Snooze, Spent
 from docllm.agent.routes.evidence import by_outcome
 from docllm.schemas.task.failures import ErrorClass
@@ -123,17 +123,6 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
 @pytest.mark.parametrize(
     "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
-def test_a_fault_that_is_not_the_tasks_never_kills_it(name: ErrorClass) -> None:
-    """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
-    outcome = judge(CallFailed(name, "x"), replace(FACTS, counted_before=4, snoozes=1000))
-
-    assert isinstance(outcome, Snooze)
-    assert 1 <= outcome.delay_s <= 60
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
-)
 def test_a_class_that_waits_waits_even_if_others_are_answered(name: ErrorClass) -> None:
     """A limit, a lack of money or a wrong key concerns all tasks."""
     alone = replace(FACTS, refused_alone=True)
@@ -212,19 +201,3 @@ def test_a_type_may_wait_longer() -> None:
         SNOOZED,
         1.5,
     )
-
-
-def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
-    """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
-    ended = [
-        became(judge(Reply(200, {}, b"{"), replace(FACTS, counted_before=attempt)))[:2]
-        for attempt in range(5)
-    ]
-
-    assert ended == [
-        (RETRIED, "30s"),
-        (RETRIED, "5m"),
-        (RETRIED, "1h"),
-        (RETRIED, "1h"),
-        (DEAD, "exhausted"),
-    ]

@@ -220,31 +220,6 @@ def test_without_a_providers_id_ours_is_the_trace() -> None:
     assert judge(CallFailed(ErrorClass.NETWORK, "x"), FACTS).spent.call_id == "b/t#1"
 
 
-@pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
-def test_an_answer_that_ended_well(reason: str | None) -> None:
-    """The names of a good end are accepted, as is a missing one with an answer."""
-    assert isinstance(judge(Reply(200, {}, completion(reason=reason)), FACTS), Succeeded)
-
-
-@pytest.mark.parametrize(
-    "reason", ["length", "tool_calls", "content_filter", "something_new", None]
-)
-def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
-    """An OpenAI line accepts the whole completion, however it ended, like the batch API."""
-    outcome = judge(
-        Reply(200, {}, completion(content=None, reason=reason)), replace(FACTS, verbatim=True)
-    )
-
-    assert isinstance(outcome, Succeeded)
-
-
-def test_a_verbatim_task_does_not_take_an_error() -> None:
-    """A gateway's error inside a success is no answer, not even for an OpenAI line."""
-    outcome = judge(Reply(200, {}, completion(reason="error")), replace(FACTS, verbatim=True))
-
-    assert isinstance(outcome, Retry)
-
-
 def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
     """A schema that cannot be used ends the task: the next call would be paid for in vain.
 
@@ -255,13 +230,6 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
 
         assert became(outcome) == (DEAD, "permanent")
         assert outcome.failure.error_class == "BAD_REQUEST"  # type: ignore[union-attr]
-
-
-def test_answer_that_fits_the_schema() -> None:
-    """A task with a schema accepts JSON that fits it."""
-    assert isinstance(
-        judge(Reply(200, {}, completion('{"total": 3}')), replace(FACTS, schema=SCHEMA)), Succeeded
-    )
 
 
 def test_an_answer_in_parts_is_its_text() -> None:
@@ -304,14 +272,6 @@ def test_error_texts_hold_no_key() -> None:
     assert outcome.failure.text.startswith("401 invalid_api_key: Incorrect API key provided: ***")
     assert len(outcome.failure.text) <= 500
     assert "\n" not in outcome.failure.text
-
-
-def test_retry_after_is_obeyed() -> None:
-    """A task waits at least as long as the provider asks for."""
-    outcome = judge(Reply(429, {"retry-after": "20"}, b""), FACTS)
-
-    assert isinstance(outcome, Snooze)
-    assert 20 <= outcome.delay_s <= 22
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,6 @@ def test_the_tier_of_an_attempt(counted_before: int, wanted_s: float, name: str)
     assert choose(TIERS, counted_before=counted_before, wanted_s=wanted_s).name == name
 
 
-def test_one_tier_serves_all() -> None:
-    """A single tier serves every attempt and every wait."""
-    (only,) = tiers_of(["10s"])
-
-    assert {
-        choose([only], counted_before=counted_before, wanted_s=wanted_s)
-        for counted_before in range(5)
-        for wanted_s in (0, 5, 5000)
-    } == {only}
-
-
 @pytest.mark.parametrize(
     ("wanted_s", "jitter", "delay_s"),
     [

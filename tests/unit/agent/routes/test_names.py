@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docllm.agent.quota.estimate import CallSize
-from docllm.agent.routes import DEFAULT, RouteNames, Router
+from docllm.agent.routes import DEFAULT, RouteNames
 from docllm.agent.routes.names import plan_of_body, preview
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from docllm.schemas.task.record.hints import hints_of
@@ -38,7 +38,6 @@ def test_a_task_belongs_to_the_route_of_its_model(
     A model that nobody configured has a route of its own.
     """
     assert NAMES.name_of(type_name, model) == route
-    assert Router(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
 
 
 @pytest.mark.parametrize(

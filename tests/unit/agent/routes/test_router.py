@@ -56,8 +56,8 @@ def test_the_table_is_bounded() -> None:
     for number in range(3 * MAX_ROUTES):
         call(router, GOOD, 100.0, name=f"m{number}")
 
-    assert len(router.names()) == MAX_ROUTES
-    assert {"stopped", *(permit.route for permit in busy)} <= set(router.names())
+    assert len(list(router)) == MAX_ROUTES
+    assert {"stopped", *(permit.route for permit in busy)} <= {route.name for route in router}
     for permit in busy:
         router.ended(permit, GOOD, 101.0)
 
@@ -69,7 +69,7 @@ def test_the_table_is_bounded_by_stopped_routes_too() -> None:
         for _ in range(3):
             call(router, failed(), 100.0, name=f"m{number}")
 
-    assert len(router.names()) == MAX_ROUTES
+    assert len(list(router)) == MAX_ROUTES
     assert not router.closed("m0", 100.0)
     assert router.closed(f"m{MAX_ROUTES}", 100.0)
 
@@ -117,7 +117,7 @@ def test_new_routes_and_limits_are_used() -> None:
 
     assert router.apply(replace(CONFIG, routes=routes), 100.0) == []
 
-    assert "large" in router.names()
-    assert router.name_of("document", "large") == "large"
+    assert "large" in {route.name for route in router}
+    assert router.naming.name_of("document", "large") == "large"
     assert router.timeout_s("fast") == 7.0
     assert next(route for route in router if route.name == "fast").probes.timeout_s == 7.0

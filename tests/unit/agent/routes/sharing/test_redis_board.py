@@ -10,9 +10,9 @@ import pytest
 
 from docllm.agent.quota.grants import RedisAwayError
 from docllm.agent.quota.redis_scripts import KeysAndArguments, RedisScript
-from docllm.agent.routes.sharing.board import ProbeTurn, RouteReport, Stance
 from docllm.agent.routes.sharing.redis_board import RedisBoard
 from docllm.schemas.settings.config import Secret
+from tests.contract.providers.test_board import SAY
 
 
 @pytest.mark.parametrize(
@@ -48,22 +48,10 @@ def test_a_connection_that_was_reset_is_a_board_that_is_away(
 def test_the_table_at_the_head_of_the_script_names_what_it_takes_and_uses() -> None:
     """The script's table has each key and argument that the board sends and the script reads."""
     board = RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a")
-    report = RouteReport(
-        route="r",
-        ok=1,
-        failed=2,
-        generation=3,
-        stance=Stance.GOES,
-        parked=False,
-        reason="",
-        retry_s=0.0,
-        turn=ProbeTurn.NONE,
-        interval_s=1.0,
-    )
     script = files("docllm.agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
     head = script[: script.index("local now")]
 
-    for name, sent in zip(("KEYS", "ARGV"), board._keys_and_arguments(report), strict=True):
+    for name, sent in zip(("KEYS", "ARGV"), board._keys_and_arguments(SAY), strict=True):
         table = head.partition(f"-- {name}")[2].partition("--\n")[0]
         numbers = {int(number) for number in re.findall(r"(?:^|--) +(\d+) \w", table)}
         used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", script)}
