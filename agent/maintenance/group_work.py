@@ -1,6 +1,7 @@
 """Whether the work of a group is done, by the ledger and the bus."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from docllm.agent.ledger import open_work
 from docllm.agent.reporting.telemetry import dead_lines
@@ -15,23 +16,15 @@ from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.waits import DEAD, WaitReason
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupWork:
     """The work of one group."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        relay: Relay,
-        admin: TopicAdmin,
-        topics: Topics,
-        reads_inbox: bool,
-    ) -> None:
-        self._read = transactions.read
-        self._relay = relay
-        self._admin = admin
-        self._topics = topics
-        self._reads_inbox = reads_inbox
+    transactions: Transactions
+    relay: Relay
+    admin: TopicAdmin
+    topics: Topics
+    reads_inbox: bool
 
     async def any_open_task(self) -> bool:
         """Return whether a task of the group is open, or a replay is to open one.
@@ -39,32 +32,32 @@ class GroupWork:
         A join is left out that waits for the replay of a dead task.
         """
         # Replays are read first: tasks that they made pending before they ended are then seen.
-        if await self._read(replay_progress.any_unfinished, self._topics.group):
+        if await self.transactions.read(replay_progress.any_unfinished, self.topics.group):
             return True
-        return await self._read(open_work.any_open_task, self._topics.group) or await self._read(
-            joins.any_ended, self._topics.group
-        )
+        return await self.transactions.read(
+            open_work.any_open_task, self.topics.group
+        ) or await self.transactions.read(joins.any_ended, self.topics.group)
 
     async def drop_final_orders(self) -> None:
         """Delete the publish orders whose tasks are all final."""
-        await self._relay.drop_final()
+        await self.relay.drop_final()
 
     async def count_orders(self) -> int:
         """Return how many publish orders are left."""
-        return int((await self._read(outbox.waiting, self._topics.group)).orders)
+        return int((await self.transactions.read(outbox.waiting, self.topics.group)).orders)
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, a replay, or records in its inbox."""
-        group = self._topics.group
-        if await self._read(open_work.any_batch, group) or await self._read(
+        group = self.topics.group
+        if await self.transactions.read(open_work.any_batch, group) or await self.transactions.read(
             replay_progress.any_unfinished, group
         ):
             return True
-        if not self._reads_inbox:
+        if not self.reads_inbox:
             return False
-        reader, topic = self._topics.consumer_group("inbox"), self._topics.name("inbox")
+        reader, topic = self.topics.consumer_group("inbox"), self.topics.name("inbox")
         try:
-            return (await self._admin.backlog(reader, [topic])).lag > 0
+            return (await self.admin.backlog(reader, [topic])).lag > 0
         except UnreachableError:
             return True  # an agent that cannot read this stays
 
@@ -72,8 +65,8 @@ class GroupWork:
         """Return whether a task of the group is dead, or a join waits for the replay of one."""
         from docllm.producer.ledger.dead_letters import error_groups  # noqa: PLC0415 - at the end
 
-        return await self._read(error_groups.any_dead, self._topics.group) or bool(
-            await self._read(joins.stopped, self._topics.group)
+        return await self.transactions.read(error_groups.any_dead, self.topics.group) or bool(
+            await self.transactions.read(joins.stopped, self.topics.group)
         )
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
@@ -83,15 +76,17 @@ class GroupWork:
         """
         from docllm.producer.ledger.status import group_status  # noqa: PLC0415 - at the end
 
-        group = self._topics.group
-        loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
-        status = await self._read(group_status.read_group, group)
+        group = self.topics.group
+        loads = map(
+            store.half_loaded_message, await self.transactions.read(store.half_loaded, group)
+        )
+        status = await self.transactions.read(group_status.read_group, group)
         dead = {batch.name: batch.counts["dead"] for batch in status.batches}
         record_lines = [status.quarantined_text] if status.quarantined else []
         hook_lines = [
             text
             for of in (hook_orders.given_up, hook_orders.to_be_tried)
-            for text in await self._read(of, group)
+            for text in await self.transactions.read(of, group)
         ]
         stopped = WaitReason.CHILDREN, DEAD
         join_lines = [wait.text for wait in status.waiting if (wait.reason, wait.key) == stopped]

@@ -1,8 +1,10 @@
-"""Derives from the end of a call what it shows about the provider, not about the task.
+"""What the end of a call shows about the provider, not about the task. Pure.
 
-Pure.
+A single call may leave open whose fault a failure is. Then later calls decide: of the same task
+(`FaultyTasks`), or of the cheap prompt (`KeyQuestion`).
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from docllm.agent.judge import Effect, effect_of, one_line
@@ -14,6 +16,7 @@ from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 from docllm.schemas.task.failures import ErrorClass
 
 _SUCCESS = range(200, 300)
+REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +74,65 @@ def _of_failure(failure: Failure) -> RouteEvidence:
         failure.error_class,
         failure.may_be_of_task,
     )
+
+
+class FaultyTasks:
+    """The tasks of one route that met the provider's error, and when each last did.
+
+    Tasks that meet it again although the provider answers others are at fault themselves.
+    """
+
+    def __init__(self) -> None:
+        self._failed_at_s: OrderedDict[int, float] = OrderedDict()
+
+    def note_failure(self, task_id: int, now_s: float, answered_from_s: float) -> bool:
+        """Note that a task failed; return whether it is at fault.
+
+        It is at fault if it failed before and a call that began after that was answered.
+        `answered_from_s` is when the newest call began that got a usable answer.
+        """
+        before_s = self._failed_at_s.pop(task_id, None)
+        self._failed_at_s[task_id] = now_s
+        if len(self._failed_at_s) > REMEMBERED:
+            self._failed_at_s.popitem(last=False)
+        return before_s is not None and answered_from_s > before_s
+
+
+class KeyQuestion:
+    """The question whether a refusal was about the key, or about one document alone.
+
+    It is open from the refusal until a call that began after it is answered. The cheap prompt is
+    sent to answer it, one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.raised_at_s: float | None = None  # None: nothing is asked
+        self._is_asked = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing has answered the question yet."""
+        return self.raised_at_s is not None
+
+    def raise_at(self, now_s: float) -> None:
+        """Raise the question: a call was refused."""
+        self.raised_at_s = now_s
+
+    def ask(self) -> bool:
+        """Return whether the prompt must be sent now; it is, if so."""
+        is_due = self.is_open and not self._is_asked
+        self._is_asked = self._is_asked or is_due
+        return is_due
+
+    def note_answered(self, began_s: float) -> None:
+        """Learn that a call was answered: the key is good, if the call began after the refusal."""
+        if self.raised_at_s is not None and began_s > self.raised_at_s:
+            self.raised_at_s = None
+
+    def note_ended(self) -> None:
+        """Note that the prompt ended."""
+        self._is_asked = False
+
+    def close(self) -> None:
+        """Give the question up: the prompt has shown nothing."""
+        self.raised_at_s = None

@@ -22,9 +22,13 @@ from docllm.agent.judge import Effect
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from docllm.agent.routes.answer_times import AnswerTimes
 from docllm.agent.routes.circuit import Circuit, run_for
-from docllm.agent.routes.evidence import ANSWERED, RouteEvidence, by_outcome
-from docllm.agent.routes.faulty_tasks import FaultyTasks
-from docllm.agent.routes.key_question import KeyQuestion
+from docllm.agent.routes.evidence import (
+    ANSWERED,
+    FaultyTasks,
+    KeyQuestion,
+    RouteEvidence,
+    by_outcome,
+)
 from docllm.agent.routes.limit import ConcurrencyLimit
 from docllm.agent.routes.probe_schedule import ProbeSchedule
 from docllm.schemas.agent_report import Reason, RouteFacts

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import orjson
@@ -25,6 +25,7 @@ _SERVER_ERROR = 500
 _HUGE_CHARS = 17 << 20  # larger than any reply that an agent accepts
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class CallRecord:
     """Counts of calls, and their log.
 
@@ -32,13 +33,12 @@ class CallRecord:
     nothing.
     """
 
-    def __init__(self, *, clock: Clock, log: BinaryIO | None) -> None:
-        self._clock = clock
-        self._log = log
-        self.calls: Counter[str] = Counter()
-        self.statuses: Counter[str] = Counter()
-        self.faults: Counter[str] = Counter()
-        self.in_flight = 0
+    clock: Clock
+    log: BinaryIO | None
+    calls: Counter[str] = field(default_factory=Counter, init=False)
+    statuses: Counter[str] = field(default_factory=Counter, init=False)
+    faults: Counter[str] = field(default_factory=Counter, init=False)
+    in_flight: int = field(default=0, init=False)
 
     def start(self, request_id: str, path: str) -> int:
         """Record the start of a call; return how many calls of its task have started so far.
@@ -88,10 +88,10 @@ class CallRecord:
         )
 
     def _write(self, event: str, request_id: str, **facts: object) -> None:
-        if self._log is None:
+        if self.log is None:
             return
-        times = {"at_s": self._clock.utc_s(), "boot_s": self._clock.now_s()}
-        self._log.write(
+        times = {"at_s": self.clock.utc_s(), "boot_s": self.clock.now_s()}
+        self.log.write(
             orjson.dumps(
                 {"event": event, "id": request_id, **facts, **times},
                 option=orjson.OPT_APPEND_NEWLINE,
