@@ -7,7 +7,7 @@ closed route. A hook's row is deleted only after the hook has run, so a lost age
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import orjson
@@ -49,6 +49,7 @@ HOOK_ALONE_LOSSES = 2
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
@@ -59,42 +60,29 @@ class HookRunner:
     if they have a hook.
     """
 
-    def __init__(
-        self,
-        *,
-        hooks: Hooks,
-        transactions: Transactions,
-        clock: Clock,
-        group: str,
-        leases: Leases,
-        plan_of: Callable[[bytes, HookRun], RoutePlan],
-        permits_of: Callable[[bytes, RoutePlan, HookRun], CallPermits],
-        outputs: OutputStore,
-        copies: bool = False,
-        limit_s: float,
-        batches: DoneBatches | None = None,
-        max_running: int = MAX_RUNNING,
-    ) -> None:
-        self._hooks = hooks
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self._leases = leases
-        self._plan_of = plan_of
-        self._permits_of = permits_of
-        self._outputs = outputs
-        self._copies = frozenset({COPY} if copies else ())
-        self._limit_s = limit_s
-        self._batches = batches
-        self._max_running = max_running
-        self._running: dict[asyncio.Task[None], HookRun] = {}
-        self._ended: list[tuple[int, HookEnd]] = []  # each with the agent that leased the hook
-        self._suspect: tuple[Lease, HookRun] | None = None
-        self._writing = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._draining = False
-        self._stored_kinds: frozenset[HookKind] = frozenset()
-        duty = partial(Duty, clock=clock)
+    hooks: Hooks
+    transactions: Transactions
+    clock: Clock
+    group: str
+    leases: Leases
+    plan_of: Callable[[bytes, HookRun], RoutePlan]
+    permits_of: Callable[[bytes, RoutePlan, HookRun], CallPermits]
+    outputs: OutputStore
+    copies: bool = False
+    limit_s: float
+    batches: DoneBatches | None = None
+    max_running: int = MAX_RUNNING
+    _running: dict[asyncio.Task[None], HookRun] = field(default_factory=dict, init=False)
+    # Each with the agent that leased the hook.
+    _ended: list[tuple[int, HookEnd]] = field(default_factory=list, init=False)
+    _suspect: tuple[Lease, HookRun] | None = field(default=None, init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _draining: bool = field(default=False, init=False)
+    _stored_kinds: frozenset[HookKind] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        duty, batches = partial(Duty, clock=self.clock), self.batches
         self._duties = (
             *(
                 ()
@@ -113,7 +101,7 @@ class HookRunner:
     @property
     def kinds(self) -> frozenset[HookKind]:
         """The types and events that have a hook here."""
-        return self._hooks.kinds | self._copies
+        return self.hooks.kinds | ({COPY} if self.copies else frozenset())
 
     @property
     def unwritten(self) -> int:
@@ -138,20 +126,20 @@ class HookRunner:
     async def run_due(self) -> None:
         """Write the ends of hooks that have run, and start the hooks that are due."""
         await self.write_ends()
-        if self._hooks.kinds - self._stored_kinds:
+        if self.hooks.kinds - self._stored_kinds:
             await self.store_kinds()
-        lease, room = self._leases.current, self._max_running - len(self._running)
-        may_lease = not self._draining and self.kinds and lease.may_claim(self._clock.now_s())
+        lease, room = self.leases.current, self.max_running - len(self._running)
+        may_lease = not self._draining and self.kinds and lease.may_claim(self.clock.now_s())
         if not may_lease or self._suspect or room <= 0:
             self._start_suspect()
             return
-        ids = await self._transactions.read(hook_runs.due_ids, self._group, self.kinds, room)
+        ids = await self.transactions.read(hook_runs.due_ids, self.group, self.kinds, room)
         if not ids:
             return
-        until_s = self._clock.now_s() + self._limit_s
+        until_s = self.clock.now_s() + self.limit_s
         # Twice the limit, because a hook that runs alone may first wait for the others.
-        leased = await self._transactions.write(
-            hook_runs.lease_due, ids, lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
+        leased = await self.transactions.write(
+            hook_runs.lease_due, ids, lease.agent_id, 2 * self.limit_s + LEASE_MARGIN_S
         )
         crash.reach("hook.leased")
         self._start_all(lease, leased, until_s)
@@ -169,7 +157,7 @@ class HookRunner:
 
     def _start_suspect(self) -> None:
         if self._suspect and not self._running and not self._draining:
-            self._start(*self._suspect, self._clock.now_s() + self._limit_s)
+            self._start(*self._suspect, self.clock.now_s() + self.limit_s)
 
     def _start(self, lease: Lease, run: HookRun, until_s: float) -> None:
         lease.hooks += 1
@@ -216,22 +204,22 @@ class HookRunner:
             self._end(lease, end)
 
     async def _run_of_batch(self, run: HookRun, until_s: float) -> HookEnd:
-        end = await self._transactions.read(batch_ends.read, run.batch_id, run.attempts)
+        end = await self.transactions.read(batch_ends.read, run.batch_id, run.attempts)
         if end is None:
             return HookEnd(run, HookFate.FAILED, "the ledger has no such end")
-        left_s = until_s - self._clock.now_s()
-        returned = await self._hooks.run_of_batch(BatchEnd(**end), left_s)
+        left_s = until_s - self.clock.now_s()
+        returned = await self.hooks.run_of_batch(BatchEnd(**end), left_s)
         crash.reach("hook.batch_told")
         return _end_of(run, returned)
 
     async def _run_of_task(
         self, lease: Lease, run: HookRun, until_s: float, note_spent: Callable[[Spent], None]
     ) -> HookEnd:
-        hook_input = await self._transactions.read(hook_runs.read_input, run)
+        hook_input = await self.transactions.read(hook_runs.read_input, run)
         if hook_input is None:
             return HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
         hook_input = await self._with_output(hook_input)
-        plan = self._plan_of(hook_input.value, run)
+        plan = self.plan_of(hook_input.value, run)
         run = replace(run, route=plan.first)
         returned = await self._run(lease, run, plan, hook_input, until_s, note_spent)
         crash.reach("hook.ran")
@@ -242,7 +230,7 @@ class HookRunner:
         if hook_input.pointer is None:
             return hook_input
         pointer = hook_input.pointer
-        content = await self._outputs.get(pointer.uri, limit=pointer.size)
+        content = await self.outputs.get(pointer.uri, limit=pointer.size)
         body = pointer.result_in(content)
         return HookInput(hook_input.value, answer_value(hook_input.value, pointer.codec, body))
 
@@ -252,17 +240,17 @@ class HookRunner:
         Only the result that was settled gets there, however often this runs. Without input or
         pointer the result is gone, so there is nothing to copy.
         """
-        hook_input = await self._transactions.read(hook_runs.read_input, run)
+        hook_input = await self.transactions.read(hook_runs.read_input, run)
         pointer = None if hook_input is None else hook_input.pointer
         if hook_input is None or pointer is None:
             return HookEnd(run, HookFate.DONE)
         task = parse_again(hook_input.value)
-        content = await self._outputs.get(pointer.uri, limit=pointer.size)
+        content = await self.outputs.get(pointer.uri, limit=pointer.size)
         body = pointer.result_in(content)
         if task.output_raw or run.output_raw:
             answer = answer_value(hook_input.value, pointer.codec, body)
             content = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
-        await self._outputs.put(task.output_uri or "", content)
+        await self.outputs.put(task.output_uri or "", content)
         crash.reach("hook.copied")
         return HookEnd(run, HookFate.DONE)
 
@@ -282,17 +270,17 @@ class HookRunner:
             counted_before=max(0, run.attempts - 1),
             max_attempts=run.max_attempts,
             snoozes=0,
-            left_s=until_s - self._clock.now_s(),
+            left_s=until_s - self.clock.now_s(),
             route=run.route,
             is_on_fallback=run.route != plan.route,
             limit_s=None,
             refused_alone=False,
-            may_call=lambda: lease.may_call(self._clock.now_s()),
+            may_call=lambda: lease.may_call(self.clock.now_s()),
             note_spent=note_spent,
-            call_permits=self._permits_of(hook_input.value, plan, run),
+            call_permits=self.permits_of(hook_input.value, plan, run),
             locks=NoLocks(),
         )
-        return await self._hooks.run((run.type, run.event), handler_run, _outcome(run, hook_input))
+        return await self.hooks.run((run.type, run.event), handler_run, _outcome(run, hook_input))
 
     def _end(self, lease: Lease, end: HookEnd) -> None:
         self._ended.append((lease.agent_id, end))
@@ -306,7 +294,7 @@ class HookRunner:
             while self._ended:
                 agent_id = self._ended[0][0]
                 page = [end for by, end in self._ended if by == agent_id]
-                given_up = await self._transactions.write(hook_runs.finish, agent_id, page)
+                given_up = await self.transactions.write(hook_runs.finish, agent_id, page)
                 crash.reach("hook.written")
                 written = set(map(id, page))
                 self._ended = [item for item in self._ended if id(item[1]) not in written]
@@ -315,7 +303,7 @@ class HookRunner:
                         "%s given up after %d tries each; see: docllm status --group %s",
                         number_of(given_up, "hook"),
                         hook_runs.MAX_TRIES,
-                        self._group,
+                        self.group,
                         extra={"code": Code.HOOKS_GIVEN_UP},
                     )
 
@@ -323,18 +311,18 @@ class HookRunner:
         """Let the hooks of agents that are gone run again."""
         if not self.kinds:
             return
-        if freed := await self._transactions.write(hook_runs.end_lost_leases, self._group):
+        if freed := await self.transactions.write(hook_runs.end_lost_leases, self.group):
             log.warning("%s of agents that are gone can run again", number_of(freed, "hook"))
 
     async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""
-        kinds = self._hooks.kinds
-        await self._transactions.write(hook_orders.store_names, self._group, kinds)
+        kinds = self.hooks.kinds
+        await self.transactions.write(hook_orders.store_names, self.group, kinds)
         self._stored_kinds = kinds
 
     async def renew_kinds(self) -> None:
         """Store the hooks again, because the ledger forgets them after a day."""
-        if self._hooks.kinds:
+        if self.hooks.kinds:
             await self.store_kinds()
 
     async def busy(self) -> bool:
@@ -344,22 +332,20 @@ class HookRunner:
         """
         if not self.kinds:
             return False
-        if self._batches is not None and await self._batches.find():
+        if self.batches is not None and await self.batches.find():
             return True
-        if await self._has_work() or await self._transactions.read(
-            hook_runs.any_running, self._group
+        if await self._has_work() or await self.transactions.read(
+            hook_runs.any_running, self.group
         ):
             return True
-        soon = await self._transactions.read(
-            hook_runs.due_ids, self._group, self.kinds, 1, RELEASE_S
-        )
+        soon = await self.transactions.read(hook_runs.due_ids, self.group, self.kinds, 1, RELEASE_S)
         return bool(soon)
 
     async def drain(self, timeout_s: float, *, hurry: Callable[[], bool]) -> None:
         """Run due hooks for `timeout_s` at most, or until hurried; then release the others."""
-        until_s = self._clock.now_s() + timeout_s
-        while self._clock.now_s() < until_s and not hurry() and await self._has_work():
-            await self._clock.sleep(CHECK_EVERY_S / 4)
+        until_s = self.clock.now_s() + timeout_s
+        while self.clock.now_s() < until_s and not hurry() and await self._has_work():
+            await self.clock.sleep(CHECK_EVERY_S / 4)
         self._draining = True
         for task in (unfinished := list(self._running)):
             cancel(task)
@@ -381,7 +367,7 @@ class HookRunner:
             return False
         if self._running or self._ended or self._suspect:
             return True
-        return bool(await self._transactions.read(hook_runs.due_ids, self._group, self.kinds, 1))
+        return bool(await self.transactions.read(hook_runs.due_ids, self.group, self.kinds, 1))
 
 
 def _outcome(run: HookRun, hook_input: HookInput) -> HookOutcome:

@@ -185,53 +185,34 @@ def lease_due(
 
 def _runs(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
     """Return the runs of these rows; the hooks of tasks that are gone are deleted."""
-    of_batches = [row for row in rows if row.event == HookEvent.BATCH_DONE]
-    of_tasks = [row for row in rows if row.event != HookEvent.BATCH_DONE]
-    return [*_runs_of_batches(connection, of_batches), *_runs_of_tasks(connection, of_tasks)]
-
-
-def _runs_of_batches(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
-    if not rows:
-        return []
-    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_({row.batch_id for row in rows}))
-    names = {row.id: row.name for row in connection.execute(query)}
-    return [
-        HookRun(
-            **{name: getattr(row, name) for name in _OF_ROW},
-            event=HookEvent.BATCH_DONE,
-            batch=names[row.batch_id],
-            tenant="",
-            max_attempts=0,
-        )
-        for row in rows
-    ]
-
-
-def _runs_of_tasks(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
-    if not rows:
-        return []
-    query = (
-        select(task.c.id, task.c.tenant, task.c.max_attempts, batch.c.name, batch.c.options)
-        .join(batch, batch.c.id == task.c.batch_id)
-        .where(task.c.id.in_(sorted({row.task_id for row in rows})))
+    of_batch = select(batch.c.id, batch.c.name, batch.c.options)
+    batches = connection.execute(
+        of_batch.where(batch.c.id.in_(sorted({row.batch_id for row in rows})))
     )
-    tasks = {row.id: row for row in connection.execute(query)}
-    orphans = [row.id for row in rows if row.task_id not in tasks]
+    batch_of = {row.id: row for row in batches}
+    of_task = select(task.c.id, task.c.tenant, task.c.max_attempts)
+    tasks = connection.execute(of_task.where(task.c.id.in_(sorted({row.task_id for row in rows}))))
+    task_of = {row.id: row for row in tasks}
+    orphans = [row.id for row in rows if row.task_id and row.task_id not in task_of]
     if orphans:
         connection.execute(delete(hook).where(hook.c.id.in_(orphans)))
     return [
-        HookRun(
-            **{name: getattr(row, name) for name in _OF_ROW},
-            event=HookEvent(row.event),
-            batch=tasks[row.task_id].name,
-            tenant=tasks[row.task_id].tenant,
-            max_attempts=tasks[row.task_id].max_attempts,
-            routes_allowed=routes_allowed(tasks[row.task_id].options),
-            output_raw=output_raw(tasks[row.task_id].options),
-        )
+        _run(row, batch_of[row.batch_id], task_of.get(row.task_id))
         for row in rows
-        if row.task_id in tasks
+        if row.id not in orphans
     ]
+
+
+def _run(row: Any, of_batch: Any, of_task: Any | None) -> HookRun:
+    return HookRun(
+        **{name: getattr(row, name) for name in _OF_ROW},
+        event=HookEvent(row.event),
+        batch=of_batch.name,
+        tenant="" if of_task is None else of_task.tenant,
+        max_attempts=0 if of_task is None else of_task.max_attempts,
+        routes_allowed=routes_allowed(of_batch.options),
+        output_raw=output_raw(of_batch.options),
+    )
 
 
 def read_input(connection: Connection, run: HookRun) -> HookInput | None:

@@ -1,6 +1,7 @@
 """Reads the results of the tasks for which a join waited, for its handler."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,22 +22,20 @@ from docllm.schemas.task.result.output_pointer import OutputAlteredError, Output
 ReadChild = list[Any]  # number, and the fields of a `Child`
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class JoinChildren:
     """The tasks for which joins waited, a page at a time. `executor` decodes their results."""
 
-    def __init__(
-        self, *, transactions: Transactions, outputs: WriteOnceStore, executor: Executor
-    ) -> None:
-        self._transactions = transactions
-        self._outputs = outputs
-        self._executor = executor
+    transactions: Transactions
+    outputs: WriteOnceStore
+    executor: Executor
 
     async def read(self, join_id: int, after: int) -> Sequence[ReadChild]:
         """Return the next tasks, as `AttemptContext.children`.
 
         Raises ValueError if the task is no join, and DocumentError if a result cannot be read.
         """
-        page = await self._transactions.read(joins.children, join_id, after)
+        page = await self.transactions.read(joins.children, join_id, after)
         if page is None:
             raise ValueError('only a join has children: a task ordered with after="children"')
         return [await self._read(child) for child in page]
@@ -46,14 +45,14 @@ class JoinChildren:
         if child.result is not None and child.codec == POINTER:
             pointer = OutputPointer.of_stored(child.result)
             try:
-                content = await self._outputs.get(pointer.uri, limit=pointer.size)
-                result = await self._executor(partial(_of_object, pointer, content))
+                content = await self.outputs.get(pointer.uri, limit=pointer.size)
+                result = await self.executor(partial(_of_object, pointer, content))
             except (ObjectError, OutputAlteredError) as error:
                 text = f"the result of {child.key!r}, {pointer.uri}, cannot be read: {error}"
                 raise DocumentError(ErrorClass.DOCUMENT_UNREADABLE, text) from None
         elif child.result is not None:
             read: Callable[[], Any] = partial(_value, child.line, child.codec, child.result)
-            result = await self._executor(read)
+            result = await self.executor(read)
         return [child.id, child.key, child.status.name.lower(), result]
 
 

@@ -8,6 +8,7 @@ by its line.
 import logging
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from docllm.agent.ports import Clock, RejectedRecord
 from docllm.producer.limits import CAP
@@ -27,19 +28,17 @@ LOGGED = 10  # letters in each span of LOGGED_S
 LOGGED_S = 60.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ReturnedLetters:
     """The dead letters that come back to one group."""
 
-    def __init__(
-        self, *, transactions: Transactions, clock: Clock, group: str, ledger_id: str, redrive: bool
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self._ledger_id = ledger_id
-        self._redrive = redrive
-        self._logged = 0
-        self._logged_since_s = float("-inf")
+    transactions: Transactions
+    clock: Clock
+    group: str
+    ledger_id: str
+    redrive: bool
+    _logged: int = field(default=0, init=False)
+    _logged_since_s: float = field(default=float("-inf"), init=False)
 
     async def without_letters(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
         """Take the letters of tasks that the ledger has; return the other records."""
@@ -63,7 +62,7 @@ class ReturnedLetters:
 
     async def take_lines(self, digests: Collection[bytes], topic: str) -> Collection[bytes]:
         """Take the letters that came back to `topic` without headers; return their digests."""
-        letters = await self._transactions.read(returned.of_lines, self._group, digests)
+        letters = await self.transactions.read(returned.of_lines, self.group, digests)
         if not letters:
             return ()
         standings = dict(zip(letters, await self._standings(list(letters.values())), strict=True))
@@ -76,9 +75,9 @@ class ReturnedLetters:
         return taken
 
     async def _standings(self, letters: Sequence[ReturnedLetter]) -> list[LetterStanding]:
-        if self._redrive:
-            return await self._transactions.write(returned.redrive, self._group, letters)
-        return await self._transactions.read(returned.standings_of, self._group, letters)
+        if self.redrive:
+            return await self.transactions.write(returned.redrive, self.group, letters)
+        return await self.transactions.read(returned.standings_of, self.group, letters)
 
     def _letter(self, record: RejectedRecord) -> ReturnedLetter | None:
         """Return the letter that a record is, None if it is none of this ledger and group."""
@@ -89,16 +88,16 @@ class ReturnedLetters:
                 publication = decode(record.headers)
         except Exception:  # noqa: BLE001 - whatever it is, the quarantine takes it
             return None
-        if publication.ledger != self._ledger_id or publication.group != self._group:
+        if publication.ledger != self.ledger_id or publication.group != self.group:
             return None
         return ReturnedLetter(publication.task_id, publication.fence, record.value)
 
     def _text(self, letter: LetterStanding) -> str | None:
         """Return what becomes of a letter and what a person may do; None if nothing is to do."""
-        options = f"--group {self._group} --id {shlex.quote(letter.key)}"
+        options = f"--group {self.group} --id {shlex.quote(letter.key)}"
         command = f"docllm replay {options} --batch {shlex.quote(letter.batch)}"
         match letter.standing:
-            case Standing.DEAD if self._redrive:
+            case Standing.DEAD if self.redrive:
                 return "its task is replayed"
             case Standing.DEAD:
                 return (
@@ -118,7 +117,7 @@ class ReturnedLetters:
     def _text_of_line(self, letter: LetterStanding) -> str:
         """Return the same text for a bare line, which may have been meant as a new task."""
         text = self._text(letter) or "its task has died before and is not dead now, or is replayed"
-        if letter.standing is Standing.DEAD and self._redrive:
+        if letter.standing is Standing.DEAD and self.redrive:
             return text
         return (
             f"{text}; to run the line as a new task, name a batch in the header "
@@ -139,7 +138,7 @@ class ReturnedLetters:
 
     def _may_log(self) -> bool:
         """Return whether one more letter may be logged: a few in each minute are."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if now_s - self._logged_since_s >= LOGGED_S:
             self._logged, self._logged_since_s = 0, now_s
         self._logged += 1

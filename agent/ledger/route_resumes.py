@@ -6,8 +6,9 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select, update
 
 from docllm.producer.ledger.tally import counts
+from docllm.schemas.ledger.query_plans import batches_of
 from docllm.schemas.ledger.sql import utc_after, utc_now
-from docllm.schemas.ledger.tables import batch, route_resume, task
+from docllm.schemas.ledger.tables import route_resume, task
 from docllm.schemas.task.states import Status
 
 KNOWN_S = 86400.0
@@ -34,7 +35,7 @@ def end_waits(connection: Connection, ids: Sequence[int]) -> None:
 
 def routes_in_use(connection: Connection, group: str) -> set[str]:
     """Return the routes on which attempts of the group ended in the last day."""
-    of_group = select(batch.c.id).where(batch.c.group_name == group)
+    of_group = batches_of(group)
     recent = counts(
         lambda column: [
             column["newest_at"] > utc_after(-KNOWN_S),

@@ -9,7 +9,7 @@ outcome; the task of that outcome is then settled as dead.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, text
 
@@ -54,31 +54,26 @@ class Executors:
     settles_at_once: int = 1
 
 
+@dataclass(kw_only=True, eq=False)
 class SqlLedger:
     """The ledger in MySQL, MariaDB or SQLite."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        group: str,
-        clock: Clock,
-        executors: Executors,
-        longest_tier: Tier,
-        hooked: Callable[[], Hooked] = lambda: NO_HOOKS,
-        release: str = "",
-        streams_results: bool = False,
-    ) -> None:
-        self._database = database
-        self._group = group
-        self._longest_tier = longest_tier
-        self._hooked = hooked
-        self._release = release
-        self._streams_results = streams_results
-        self._clock = clock
-        self._claiming = Transactions(database=database, executor=executors.claim)
-        self._settle_executor = executors.settle
-        self._background = Transactions(database=database, executor=executors.background)
+    database: Database
+    group: str
+    clock: Clock
+    executors: Executors
+    longest_tier: Tier
+    hooked: Callable[[], Hooked] = lambda: NO_HOOKS
+    release: str = ""
+    streams_results: bool = False
+    _claiming: Transactions = field(init=False)
+    _background: Transactions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claiming, self._background = (
+            Transactions(database=self.database, executor=executor)
+            for executor in (self.executors.claim, self.executors.background)
+        )
 
     async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Answer without a lock."""
@@ -110,7 +105,7 @@ class SqlLedger:
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order a replacement record for a task that runs or waits."""
-        return await self._background.write(claiming.relieve, self._group, record, fence, owner)
+        return await self._background.write(claiming.relieve, self.group, record, fence, owner)
 
     async def join_look(self, guard_id: int, task_id: int) -> bool:
         """Let a task join a guard's look if the look has a free place."""
@@ -118,11 +113,11 @@ class SqlLedger:
 
     async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store rejected records; return orders for their dead letters."""
-        return await self._background.write(quarantine.keep, self._group, records)
+        return await self._background.write(quarantine.keep, self.group, records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle a page, in one transaction if possible."""
-        return await self._settle_executor(lambda: self._settle(settlements))
+        return await self.executors.settle(lambda: self._settle(settlements))
 
     async def _pages(
         self,
@@ -153,7 +148,7 @@ class SqlLedger:
 
         While the server is away or busy, it waits and tries again.
         """
-        now_utc_s = self._clock.utc_s()
+        now_utc_s = self.clock.utc_s()
         tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
         while True:
@@ -162,32 +157,32 @@ class SqlLedger:
             except (Stopped, DeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - one row's error must not end the others
-                if not self._database.answers():
-                    self._database.wait_for_answer()
+                if not self.database.answers():
+                    self.database.wait_for_answer()
                 elif busy(error):
                     waits += 1
-                    self._database.pause(waits)  # a busy server says nothing about a row
+                    self.database.pause(waits)  # a busy server says nothing about a row
                 else:
                     failures += 1
                     if failures == tries or not passing(error):
                         return error
-                    self._database.pause(failures)
+                    self.database.pause(failures)
 
     def _settle_once(
         self, settlements: Sequence[Settlement], now_utc_s: float
     ) -> tuple[list[Verdict], list[Order]]:
         first_id = self._follow_up_ids(settlements)
-        return self._database.run(
+        return self.database.run(
             lambda c: settle(
                 c,
-                self._group,
+                self.group,
                 settlements,
                 now_utc_s,
-                self._longest_tier,
+                self.longest_tier,
                 first_id,
-                self._hooked(),
-                release=self._release,
-                streams_results=self._streams_results,
+                self.hooked(),
+                release=self.release,
+                streams_results=self.streams_results,
             ),
             tries=1,
         )
@@ -200,7 +195,7 @@ class SqlLedger:
         count = sum(len(ordered(settlement)) for settlement in settlements)
         if not count:
             return 0
-        first = self._database.run(lambda c: store.take_ids(c, count), tries=1)
+        first = self.database.run(lambda c: store.take_ids(c, count), tries=1)
         crash.reach("settle.ids_taken")
         return first
 

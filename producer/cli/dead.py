@@ -13,7 +13,7 @@ from docllm.producer.ledger.dead_letters import selected_pages
 from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from docllm.producer.ledger.dead_letters.selected_pages import PAGE
 from docllm.producer.ledger.dead_letters.selection import Selection
-from docllm.producer.ledger.retention.archive_sentence import archive_sentence
+from docllm.producer.ledger.retention.archive_rows import archive_sentence
 from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 from docllm.producer.screen import dead_letters
 from docllm.producer.screen.output import note, say, say_json, say_styled, width

@@ -35,7 +35,7 @@ from docllm.producer.ledger.results.tables import (
     TableFile,
 )
 from docllm.producer.ledger.retention import archive_rows
-from docllm.producer.ledger.retention.archive_sentence import archive_sentence, require_rows
+from docllm.producer.ledger.retention.archive_rows import archive_sentence, require_rows
 from docllm.producer.screen.output import complain, note
 from docllm.producer.text.output_file import standard_output, whole_file
 from docllm.producer.text.printable import escaped, shown

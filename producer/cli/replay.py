@@ -17,7 +17,7 @@ from docllm.producer.ledger.dead_letters import reopen
 from docllm.producer.ledger.dead_letters.selection import RECORD
 from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from docllm.producer.ledger.retention.archive_sentence import archive_sentence
+from docllm.producer.ledger.retention.archive_rows import archive_sentence
 from docllm.producer.ledger.store import Batch
 from docllm.producer.limits import CAP
 from docllm.producer.replay import changes

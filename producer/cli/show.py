@@ -12,7 +12,7 @@ from docllm.producer.ledger import task_story
 from docllm.producer.ledger.results import export
 from docllm.producer.ledger.results.output_reader import OutputReader
 from docllm.producer.ledger.results.pointed_results import follow
-from docllm.producer.ledger.retention.archive_sentence import archive_sentence
+from docllm.producer.ledger.retention.archive_rows import archive_sentence
 from docllm.producer.ledger.task_story import QuarantinedRecord, Story
 from docllm.producer.screen import task_page
 from docllm.producer.screen.command_answer import fail

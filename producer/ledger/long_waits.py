@@ -6,11 +6,11 @@ The order is one row for each route of a group, and every agent reads it.
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, Subquery, func, select, update
+from sqlalchemy import Connection, Subquery, func, select, update
 
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
-from docllm.schemas.ledger.query_plans import along_due
+from docllm.schemas.ledger.query_plans import NOT_ARCHIVED, batches_of, first_due
 from docllm.schemas.ledger.sql import NEVER_TIME, insert_new, seconds_until, utc_after, utc_now
 from docllm.schemas.ledger.tables import batch, route_resume, task
 from docllm.schemas.task.states import Status
@@ -43,7 +43,7 @@ class WaitingTasks:
 
 def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
     """Return the waits of over a minute after a refused call, by route, the first due first."""
-    first, batches = _waiting(), _batches(of.group)
+    first, batches = _waiting(), batches_of(of.group, NOT_ARCHIVED)
     if of.batch is not None:
         batches = batches.where(batch.c.name == of.batch)
     filters = (
@@ -70,16 +70,8 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
 
 
 def _waiting() -> Subquery:
-    waiting = select(task).where(
-        task.c.status == int(Status.PENDING),
-        task.c.due_at > utc_after(LONG_WAIT_S),
-        task.c.due_at < NEVER_TIME,  # as joins have it
-    )
-    return along_due(waiting.order_by(task.c.due_at)).limit(MAX_READ).subquery()
-
-
-def _batches(group: str) -> Select[tuple[int]]:
-    return select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+    after, never = task.c.due_at > utc_after(LONG_WAIT_S), task.c.due_at < NEVER_TIME  # of joins
+    return first_due(Status.PENDING, MAX_READ, after, never)
 
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
@@ -87,8 +79,8 @@ def resume(connection: Connection, group: str, route: str, actor: str) -> None:
 
     Its long waits end in the ledger too, for agents that start later.
     """
-    first = _waiting()
-    waits = select(first.c.id).where(first.c.batch_id.in_(_batches(group)), first.c.route == route)
+    first, batches = _waiting(), batches_of(group, NOT_ARCHIVED)
+    waits = select(first.c.id).where(first.c.batch_id.in_(batches), first.c.route == route)
     ids = sorted(connection.execute(waits).scalars())
     for begin in range(0, len(ids), PAGE):
         due_now = update(task).where(

@@ -33,7 +33,8 @@ from sqlalchemy import (
 )
 
 from docllm.schemas.ledger.bulk import insert_rows
-from docllm.schemas.ledger.tables import batch, failure_group, tally, tally_sum
+from docllm.schemas.ledger.query_plans import batches_of
+from docllm.schemas.ledger.tables import failure_group, tally, tally_sum
 from docllm.schemas.task.failures import TallyOutcome
 from docllm.schemas.task.states import FINAL, Status
 
@@ -172,7 +173,7 @@ def loaded(connection: Connection, batch_id: int) -> int:
 
 def unfinished(connection: Connection, group: str) -> Counter[str]:
     """Return how many tasks of each tenant are not final, over all batches of a group."""
-    batches = select(batch.c.id).where(batch.c.group_name == group)
+    batches = batches_of(group)
     of_group = counts(lambda column: [column["batch_id"].in_(batches)])
     is_loaded = of_group.c.outcome == TallyOutcome.LOADED
     is_final = of_group.c.state.in_(FINAL)

@@ -22,7 +22,7 @@ from docllm.producer.ledger.results.export import Selection
 from docllm.producer.ledger.results.output_reader import OutputReader
 from docllm.producer.ledger.results.pointed_results import follow
 from docllm.producer.ledger.results.result_lines import LineOf, docllm_line
-from docllm.producer.ledger.retention.archive_sentence import require_rows
+from docllm.producer.ledger.retention.archive_rows import require_rows
 from docllm.producer.ledger.status.batch_status import read_batches
 from docllm.producer.ledger.status.batch_wait import read_progress
 from docllm.producer.serve.posted import Posted, as_lines, load_posted

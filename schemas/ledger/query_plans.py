@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, select
+from sqlalchemy import BindParameter, ColumnElement, Select, Subquery, select
 from sqlalchemy.sql.elements import UnaryExpression
 from sqlalchemy.sql.operators import custom_op
 
@@ -46,3 +46,23 @@ def along_due(query: Select[Any]) -> Select[Any]:
     SQLite takes that index anyway.
     """
     return query.with_hint(task, "FORCE INDEX (ix_task_due)", "mysql")
+
+
+_SHOWN = [
+    task.c[name]
+    for name in "id batch_id type tenant task_key route owner attempt max_attempts due_at".split()
+]
+
+
+def first_due(status: int, most: int, *conditions: ColumnElement[bool]) -> Subquery:
+    """Return the tasks of a state that are due first, over all groups."""
+    tasks = select(*_SHOWN).where(task.c.status == int(status), *conditions)
+    return along_due(tasks.order_by(task.c.due_at)).limit(most).subquery()
+
+
+def batches_of(group: str, *conditions: ColumnElement[bool]) -> Select[tuple[int]]:
+    """Return a query for the ids of a group's batches."""
+    return select(batch.c.id).where(batch.c.group_name == group, *conditions)
+
+
+NOT_ARCHIVED = batch.c.archived_at.is_(None)

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, literal, select
 
+from docllm.schemas.ledger.query_plans import batches_of
 from docllm.schemas.ledger.sql import UtcTime
-from docllm.schemas.ledger.tables import batch, tally, tally_series
+from docllm.schemas.ledger.tables import tally, tally_series
 from docllm.schemas.task.failures import UNTRIED, ErrorClass, TallyOutcome
 
 _HOUR_S = 3600
@@ -43,7 +44,7 @@ def calls_since(
         series.route.in_(sorted(routes)),
         series.outcome.not_in(_WITHOUT_CALL),
     )
-    of_group = select(batch.c.id).where(batch.c.group_name == group)
+    of_group = batches_of(group)
     recent = select(func.coalesce(func.sum(rows.delta), 0)).where(
         rows.created_at >= literal(midnight, UtcTime),
         rows.route.in_(sorted(routes)),

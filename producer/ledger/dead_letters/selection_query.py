@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal, 
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.store import find_batch
-from docllm.schemas.ledger.query_plans import unindexed
+from docllm.schemas.ledger.query_plans import batches_of, unindexed
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
 from docllm.schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
 from docllm.schemas.task.states import Status
@@ -111,7 +111,7 @@ def page_index(selection: Selection) -> str:
 
 def _ids(connection: Connection, key: str, group: str) -> list[int]:
     """Return the group's tasks with this key: one search for each batch."""
-    batches = select(batch.c.id).where(batch.c.group_name == group)
+    batches = batches_of(group)
     query = select(task.c.id).where(task.c.batch_id.in_(batches), task.c.task_key == key.encode())
     return list(connection.execute(query).scalars())
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -16,10 +17,12 @@ from docllm.producer.ledger import audit, tally
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.store import Batch, Origin, direct_batch, find_batch
+from docllm.producer.text.times import written
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger.query_plans import along_open
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_after, utc_now
 from docllm.schemas.ledger.tables import archive, batch, guard, hook, replay_item, replay_run, task
+from docllm.schemas.task.allowed_uris import uri_parts
 from docllm.schemas.task.hooks import HookState
 from docllm.schemas.task.states import OPEN
 
@@ -272,3 +275,34 @@ def _archive_refusal(connection: Connection, target: Batch) -> str:
 
 def _archive(row: Row[Any]) -> Archive:
     return Archive(*(getattr(row, name) for name in Archive.__slots__))
+
+
+def archive_sentence(connection: Connection, name: str) -> str:
+    """Return in words what became of a batch; empty if it is not archived, or does not exist."""
+    row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
+    if row is None or row.archived_at is None:
+        return ""
+    state = f"was archived at {written(row.archived_at)}"
+    if row.purged_at is not None:
+        state = f"was purged at {written(row.purged_at)}"
+    elif row.purging_at is not None:
+        state = f"has been purged in part since {written(row.purging_at)}"
+    last = newest(connection, [row.id]).get(row.id)
+    where = "it has no archive" if last is None else f"its archive is {_reading(last)}"
+    return f"batch {row.name!r} {state}; {where}"
+
+
+def require_rows(connection: Connection, name: str) -> None:
+    """Raise UnsafeStateError if the rows of a batch are purged; it says where its archive lies."""
+    purged = select(batch.c.purged_at).where(batch.c.name == name)
+    if connection.execute(purged).scalar() is not None:
+        raise UnsafeStateError(f"nothing can be exported: {archive_sentence(connection, name)}")
+
+
+def _reading(made: Archive) -> str:
+    """Return the address of an archive, with the command that reads it if it is near."""
+    parts = uri_parts(made.uri)
+    if parts.scheme != "file" or made.format != "jsonl":
+        return made.uri
+    folder = shlex.quote(str(PurePosixPath("/", *parts.segments)))
+    return f"{made.uri}; to read it: zcat {folder}/part-*.jsonl.gz"

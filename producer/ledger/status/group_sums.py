@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Connection, case, func, select
 
 from docllm.producer.ledger import tally
+from docllm.schemas.ledger.query_plans import batches_of
 from docllm.schemas.ledger.tables import batch
 from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass, TallyOutcome
 from docllm.schemas.task.states import FINAL, Status
@@ -70,7 +71,7 @@ class GroupSums:
 
 def read_sums(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
     """Return the sums of a group. `route_name` maps the routes of tasks to a closed set."""
-    batches = select(batch.c.id).where(batch.c.group_name == group)
+    batches = batches_of(group)
     of_group = tally.counts(lambda column: [column["batch_id"].in_(batches)])
     keys = [of_group.c[name] for name in ("route", "state", "outcome", "disposition")]
     names = ("delta", "entered", "tokens_cached", *tally.SPENT)

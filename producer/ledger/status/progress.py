@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from sqlalchemy import ColumnElement, Connection, Select, Subquery, exists, func, select
+from sqlalchemy import Connection, Subquery, exists, func, select
 
 from docllm.producer.ledger import guards, joins, outbox, store
 from docllm.producer.ledger import tally as counts
@@ -16,9 +16,9 @@ from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.status import agent_status, retries
 from docllm.producer.ledger.status.retries import Retries, TiersOf, no_tiers
 from docllm.producer.ledger.waiting_rows import LedgerWait
-from docllm.schemas.ledger.query_plans import along_due
+from docllm.schemas.ledger.query_plans import NOT_ARCHIVED, batches_of, first_due
 from docllm.schemas.ledger.sql import seconds_until, utc_now
-from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.ledger.tables import task
 from docllm.schemas.ledger.tables import waiting as waiting_table
 from docllm.schemas.task.failures import UNTRIED, TallyOutcome
 from docllm.schemas.task.guard import Guard
@@ -76,7 +76,7 @@ class Waiting:
 
 def read_totals(connection: Connection, group: str, tiers_of: TiersOf = no_tiers) -> Totals:
     """Return the totals of a group. Tasks are read only if some may wait for a next attempt."""
-    batches = _batches(group)
+    batches = batches_of(group, NOT_ARCHIVED)
     of_group = counts.counts(lambda column: [column["batch_id"].in_(batches)])
     keys = (of_group.c.state, of_group.c.outcome, of_group.c.model)
     names = ("delta", "entered", "tokens_in", "tokens_out", "cost_micro")
@@ -119,14 +119,14 @@ def read_totals(connection: Connection, group: str, tiers_of: TiersOf = no_tiers
 
 def waiting(connection: Connection, group: str) -> Waiting:
     """Return what the open tasks of a group wait for."""
-    claims = _first_due(Status.PROCESSING)
-    retrying, due_s = _count_and_first(connection, group, _first_due(Status.RETRYING))
-    later = _first_due(Status.PENDING, task.c.due_at > utc_now())
+    claims = first_due(Status.PROCESSING, MAX_READ)
+    retrying, due_s = _count_and_first(connection, group, first_due(Status.RETRYING, MAX_READ))
+    later = first_due(Status.PENDING, MAX_READ, task.c.due_at > utc_now())
     snoozed, snoozed_due_s = _count_and_first(connection, group, later)
     agent_id = agent_in(claims.c.owner)
     held = connection.execute(
         select(agent_id.label("agent"), func.count().label("n"))
-        .where(claims.c.batch_id.in_(_batches(group)))
+        .where(claims.c.batch_id.in_(batches_of(group, NOT_ARCHIVED)))
         .group_by(agent_id)
     )
     agents = agent_status.read_agents(connection, group)
@@ -144,26 +144,14 @@ def waiting(connection: Connection, group: str) -> Waiting:
     )
 
 
-def _batches(group: str) -> Select[tuple[int]]:
-    return select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
-
-
 def _count_and_first(
     connection: Connection, group: str, tasks: Subquery
 ) -> tuple[int, float | None]:
     """Return how many of the tasks are the group's, and in how many seconds the first is due."""
     count, due_s = connection.execute(
         select(func.count(), func.min(seconds_until(tasks.c.due_at))).where(
-            tasks.c.batch_id.in_(_batches(group)),
+            tasks.c.batch_id.in_(batches_of(group, NOT_ARCHIVED)),
             ~exists().where(waiting_table.c.task_id == tasks.c.id),
         )
     ).one()
     return count, None if due_s is None else max(0.0, float(due_s))
-
-
-def _first_due(status: Status, *conditions: ColumnElement[bool]) -> Subquery:
-    """Return the tasks of a state that are due first, over all groups."""
-    tasks = select(task.c.id, task.c.batch_id, task.c.owner, task.c.due_at).where(
-        task.c.status == int(status), *conditions
-    )
-    return along_due(tasks.order_by(task.c.due_at)).limit(MAX_READ).subquery()

@@ -8,9 +8,9 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, Select, exists, func, select
 
 from docllm.producer.text.times import written
-from docllm.schemas.ledger.query_plans import along_due
+from docllm.schemas.ledger.query_plans import first_due
 from docllm.schemas.ledger.sql import seconds_until
-from docllm.schemas.ledger.tables import task, waiting
+from docllm.schemas.ledger.tables import waiting
 from docllm.schemas.task.record.topics import duration_s
 from docllm.schemas.task.states import Status
 
@@ -79,10 +79,7 @@ def read(connection: Connection, batches: Select[tuple[int]]) -> dict[int, list[
     Of all such tasks in the ledger, only those due first are read. Those that wait for something
     else than their time are left out.
     """
-    first_due = along_due(
-        select(task).where(task.c.status == int(Status.RETRYING)).order_by(task.c.due_at)
-    )
-    tasks = first_due.limit(MAX_READ).subquery()
+    tasks = first_due(Status.RETRYING, MAX_READ)
     keys = (tasks.c.batch_id, tasks.c.type, tasks.c.attempt, tasks.c.max_attempts)
     query = select(
         *keys,
