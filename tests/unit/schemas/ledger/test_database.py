@@ -37,6 +37,25 @@ def database(tmp_path: Path, pauses: list[float]) -> Iterator[Database]:
     database.close()
 
 
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, clock: HandClock, pauses: list[float]) -> Iterator[Database]:
+    """A database whose pauses pass on a clock of their own."""
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.at_s += seconds
+
+    outage = Outage(name="the database", clock=clock)
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage)
+    yield database
+    database.close()
+
+
 def failing(*errors: Exception) -> Callable[[Connection], str]:
     """Return work that raises each of these errors once, then succeeds."""
     left = list(errors)
@@ -61,24 +80,17 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
 
 
 def test_an_outage_is_logged_once_for_all_callers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    timed: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An outage is logged once with the database's error, whoever asks.
 
     A person at a terminal would otherwise wait for ever without knowing why.
     """
-    clock = HandClock()
-
-    def pause(seconds: float) -> None:
-        clock.at_s += seconds
-
-    outage = Outage(name="the database", clock=clock)
-    both = [
-        Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage)
-        for _ in range(2)
-    ]
-    for database in both:
+    url = timed.engine.url.render_as_string()
+    other = Database(url, pause=lambda _s: None, outage=timed.outage)
+    for database in (timed, other):
         database.run(failing(*[server_error(1021)] * 8))  # for less than 10 s
+    other.close()
 
     (message,) = caplog.messages
     assert message.startswith("the database does not answer (")
@@ -125,23 +137,12 @@ def test_a_single_deadlock_is_no_outage(
     assert caplog.messages == []
 
 
-def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
+def test_a_long_outage_is_asked_about_more_seldom(timed: Database, pauses: list[float]) -> None:
     """During a long outage the pauses grow to a few seconds.
 
     Eight threads that tried each second used a fifth of a core.
     """
-    clock, pauses = HandClock(), list[float]()
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        clock.at_s += seconds
-
-    database = Database(
-        f"sqlite:///{tmp_path / 'ledger.db'}",
-        pause=pause,
-        outage=Outage(name="the database", clock=clock),
-    )
-    database.run(failing(*[server_error(2003)] * 80))
+    timed.run(failing(*[server_error(2003)] * 80))
 
     assert max(pauses[:10]) <= 1.0
     assert 1.0 < max(pauses[50:]) <= 4.0
@@ -214,15 +215,10 @@ def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_is_reported_after_two_waits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    timed: Database, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SQLite waits 2 s within each try; a person learns the cause within 5 s."""
-    clock, left = HandClock(), [1, 2]
-    database = Database(
-        f"sqlite:///{tmp_path / 'ledger.db'}",
-        pause=lambda _: None,
-        outage=Outage(name="the database", clock=clock),
-    )
+    left = [1, 2]
 
     def work(_: Connection) -> None:
         if left:
@@ -230,9 +226,8 @@ def test_a_locked_file_is_reported_after_two_waits(
             clock.at_s += 2
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
 
-    database.run(work)
+    timed.run(work)
 
-    database.close()
     (message,) = caplog.messages
     assert "(database is locked: another program, such as a backup" in message
 

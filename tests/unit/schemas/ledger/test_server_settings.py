@@ -4,14 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from docllm.schemas.ledger.errors import REFUSED_BY_SETTINGS, away, passing
 from docllm.schemas.ledger.server_settings import cause, refusing
-
-
-def server_error(number: int) -> OperationalError:
-    return OperationalError("a statement", {}, Exception(number, "said the server"))
+from tests.unit.schemas.ledger.test_database import server_error
 
 
 @pytest.mark.parametrize("number", sorted(REFUSED_BY_SETTINGS))

@@ -14,22 +14,26 @@ from docllm.schemas.errors import ConfigError
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
 
 
-def test_only_options_other_than_a_limit_narrow_a_selection() -> None:
-    """A limit alone narrows nothing; every other option does."""
+@pytest.mark.parametrize(
+    ("chosen", "with_records"),
+    [
+        (Selection(dispositions=("rejected",)), True),
+        (Selection(fingerprint="abcdef"), True),
+        (Selection(since=NOW), True),
+        (Selection(until=NOW), True),
+        (Selection(record=1), True),
+        (Selection(batch="b"), False),
+        (Selection(type="t"), False),
+        (Selection(tenant="t"), False),
+        (Selection(key="k"), False),
+        (Selection(cancelled=True), False),
+    ],
+)
+def test_every_option_but_a_limit_narrows(chosen: Selection, *, with_records: bool) -> None:
+    """Quarantined records have no batch, type, tenant or id."""
+    assert chosen.narrows
+    assert chosen.with_records == with_records
     assert not Selection(limit=5).narrows
-    for chosen in (
-        Selection(dispositions=("permanent",)),
-        Selection(fingerprint="abcdef"),
-        Selection(batch="b"),
-        Selection(type="t"),
-        Selection(tenant="t"),
-        Selection(since=NOW),
-        Selection(until=NOW),
-        Selection(key="k"),
-        Selection(record=1),
-        Selection(cancelled=True),
-    ):
-        assert chosen.narrows, chosen
 
 
 def test_a_group_of_several_errors_is_no_selection() -> None:
@@ -61,19 +65,6 @@ def test_cancelled_tasks_have_no_death(options: dict[str, Any], option: str) -> 
     """Options about deaths do not fit cancelled tasks; the error names the option."""
     with pytest.raises(ConfigError, match=option):
         Selection(cancelled=True, **options)
-
-
-def test_records_have_no_batch() -> None:
-    """A selection by batch, type, tenant or task leaves quarantined records out."""
-    assert Selection(dispositions=("rejected",)).with_records
-    for chosen in (
-        Selection(batch="b"),
-        Selection(type="t"),
-        Selection(tenant="t"),
-        Selection(key="k"),
-        Selection(cancelled=True),
-    ):
-        assert not chosen.with_records, chosen
 
 
 def test_records_are_replayed_only_when_they_are_named() -> None:

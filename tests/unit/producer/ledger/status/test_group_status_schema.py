@@ -46,20 +46,26 @@ FULL_REPORT = AgentReport(
     revision="0001",
     loop_age_s=0.4,
 )
+GUARD = Guard(
+    id=1,
+    batch_id=2,
+    batch="tasks",
+    type="document",
+    route="default",
+    cause="exhausted",
+    reason="10 of 10",
+    raised_at=datetime(2026, 1, 31, 8),  # noqa: DTZ001 - as it is read
+    probe_due_in_s=-1.5,
+    open_age_s=0,
+    look_at=datetime(2026, 1, 31, 9),  # noqa: DTZ001 - as it is read
+)
 SCHEMA = Path(__file__).parents[5] / "schemas" / "json" / "status.json"
 
 
 def test_the_output_of_status_fits_the_published_schema() -> None:
     """The output of `status --json` fits the schema, both for a full and for an empty group."""
-    counts = {
-        "total": 3,
-        "pending": 0,
-        "processing": 0,
-        "retrying": 0,
-        "succeeded": 2,
-        "dead": 1,
-        "cancelled": 0,
-    }
+    states = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
+    counts = dict.fromkeys(states, 0) | {"total": 3, "succeeded": 2, "dead": 1}
     batch = BatchStatus(
         name="tasks",
         counts=counts,
@@ -73,20 +79,6 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         half_loaded=True,
         per_minute=(0, 0, 0, 0, 0, 0, 0, 1, 0, 2),
         failed_lately={"RATE": 1},
-    )
-    # As it is read.
-    guard = Guard(
-        id=1,
-        batch_id=2,
-        batch="tasks",
-        type="document",
-        route="default",
-        cause="exhausted",
-        reason="10 of 10",
-        raised_at=datetime(2026, 1, 31, 8),  # noqa: DTZ001
-        probe_due_in_s=-1.5,
-        open_age_s=0,
-        look_at=datetime(2026, 1, 31, 9),  # noqa: DTZ001
     )
     full = GroupStatus(
         group="docllm",
@@ -106,7 +98,7 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         batches=(batch,),
         orders=2,
         waits=(Sentence(Urgency.NO_AGENT, ("group", "docllm"), "no agent alive"),),
-        guards=(guard,),
+        guards=(GUARD,),
     )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
@@ -129,24 +121,11 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
 
 def test_the_output_of_guards_fits_its_schemas() -> None:
     """`guard list` and `guard open` show a guard as `status` does; each name is described."""
-    raised = Guard(
-        id=1,
-        batch_id=2,
-        batch="tasks",
-        type="document",
-        route="default",
-        cause="exhausted",
-        reason="10 of 10",
-        raised_at=datetime(2026, 1, 31, 8),  # noqa: DTZ001
-        probe_due_in_s=2.5,
-        open_age_s=0,
-        look_at=datetime(2026, 1, 31, 9),  # noqa: DTZ001
-    )
     head = {"version": 1, "group": "docllm"}
 
     for name, facts in (("guard_list", {}), ("guard_open", {"batch": "tasks"})):
         listing = {"guard_list": "guards", "guard_open": "opened"}[name]
-        document = orjson.loads(orjson.dumps(head | facts | {listing: [guards.as_json(raised)]}))
+        document = orjson.loads(orjson.dumps(head | facts | {listing: [guards.as_json(GUARD)]}))
         assert json_schemas.faults(name, document) == []
 
 
