@@ -94,7 +94,8 @@ class World:
 
     def order(self, **values: Any) -> None:
         """Order the hook of a task that succeeded."""
-        task = {"task_id": 1, "batch_id": 1, "type": TYPE, "group_name": GROUP}
+        batch_id = self.ledger_db.batch().id
+        task = {"task_id": 1, "batch_id": batch_id, "type": TYPE, "group_name": GROUP}
         row = task | {"event": "success", "status": "succeeded", "attempts": 1} | values
         self.ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**row)))
 
