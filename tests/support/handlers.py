@@ -15,7 +15,7 @@ from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.processes.suspects import RunSuspect
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
-from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Succeeded
 from docllm.agent.quota.limit import FREE, Permit
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import Price, TypeConfig
@@ -172,3 +172,8 @@ def handlers_harness(
 def failure_of(outcome: Outcome) -> Failure:
     assert isinstance(outcome, Retry | Snooze | Dead)
     return outcome.failure
+
+
+def succeeded(outcome: object) -> Succeeded:
+    assert isinstance(outcome, Succeeded), outcome
+    return outcome

@@ -11,8 +11,8 @@ import pytest
 
 from docllm.agent.handlers import BlockingContext, Context
 from docllm.agent.ports import Call, CallFailed, Reply
-from docllm.agent.ports.outcome import Spent, Succeeded
-from tests.support.handlers import FakeLLM, completion, handlers_harness, of_author
+from docllm.agent.ports.outcome import Spent
+from tests.support.handlers import FakeLLM, completion, handlers_harness, of_author, succeeded
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "handlers.md"
 
@@ -42,9 +42,8 @@ def test_an_attempt_has_a_number(counted: int) -> None:
         return [context.attempt, context.log.facts["attempt"]]
 
     handlers = handlers_harness(document=number)
-    outcome = handlers.run(counted_before=counted)
+    outcome = succeeded(handlers.run(counted_before=counted))
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == [counted + 1, counted + 1]
     assert [call.request_id for call in handlers.llm.calls] == [f"b/a%2F1#{counted + 1}"]
 

@@ -13,7 +13,13 @@ from docllm.agent.handlers import AttemptEndedError, Context
 from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.ports.outcome import Outcome, Released, Retry, Succeeded
 from docllm.agent.process.containment import new_event_loop
-from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
+from tests.support.handlers import (
+    HandlersHarness,
+    completion,
+    failure_of,
+    handlers_harness,
+    succeeded,
+)
 
 NO_TIME_S = -5.0  # less than the grace of a handler, so its time is over at once
 
@@ -38,9 +44,8 @@ def test_a_coroutine_calls_through_its_attempt() -> None:
 
     handlers, _ = harness(ask, completion("Yes."))
 
-    outcome = handlers.run()
+    outcome = succeeded(handlers.run())
 
-    assert isinstance(outcome, Succeeded)
     assert (outcome.body, outcome.spent.tokens_in) == (b'"Yes."', 10)
 
 
@@ -120,9 +125,8 @@ def test_a_coroutine_may_clean_up() -> None:
 
     handlers, failed = harness(tidy)
 
-    outcome = handlers.run(left_s=NO_TIME_S)
+    outcome = succeeded(handlers.run(left_s=NO_TIME_S))
 
-    assert isinstance(outcome, Succeeded)
     assert (outcome.body, failed) == (b'"cleaned up"', [])
 
 

@@ -24,12 +24,11 @@ from docllm.agent.ports.outcome import (
     Retry,
     Snooze,
     Spent,
-    Succeeded,
 )
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.waits import WaitReason
-from tests.support.handlers import TASK, failure_of, handlers_harness, of_author
+from tests.support.handlers import TASK, failure_of, handlers_harness, of_author, succeeded
 
 
 def raising(error: Exception) -> Handler:
@@ -164,9 +163,8 @@ def test_the_next_run_finds_the_state(kept: HandlerState | None) -> None:
     async def read(context: Context) -> Any:
         return context.state
 
-    outcome = handlers_harness(document=read).run(state=kept)
+    outcome = succeeded(handlers_harness(document=read).run(state=kept))
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == ({} if kept is None else {"seen": ["x"]})
 
 
@@ -186,19 +184,6 @@ def test_a_handler_that_comes_back_for_ever_is_given_up() -> None:
     )
 
 
-def test_follow_ups_of_a_run_that_comes_back_are_dropped() -> None:
-    """Only a success makes them."""
-
-    async def order(context: Context) -> Any:
-        await context.follow({"id": "b", "prompt": "x"})
-        raise ComeBackError(after_s=1)
-
-    outcome = handlers_harness(document=order).run()
-
-    assert isinstance(outcome, Moved)
-    assert not hasattr(outcome, "follow_ups")
-
-
 @pytest.mark.parametrize(
     ("state", "error", "text"),
     [
@@ -215,19 +200,6 @@ def test_a_state_that_cannot_be_kept_is_refused(
     """Where the handler raises it."""
     with pytest.raises(error, match=re.escape(text)):
         ComeBackError(after_s=1, state=state)
-
-
-def test_a_state_that_cannot_be_kept_is_a_counted_failure() -> None:
-    """The task does not come back with half of a state."""
-
-    async def mistaken(context: Context) -> None:
-        raise ComeBackError(after_s=1, state={"a": "x" * MAX_STATE_BYTES})
-
-    outcome = handlers_harness(document=of_author(mistaken)).run()
-
-    assert isinstance(outcome, Retry)
-    assert outcome.failure.error_class == ErrorClass.HANDLER
-    assert "at most 65,536 are kept" in outcome.failure.text
 
 
 @pytest.mark.parametrize("error", [TryAgainError("x", at=PAST), ComeBackError(at=PAST)])

@@ -12,7 +12,7 @@ from docllm.agent.ports.outcome import Dead, Retry, Succeeded
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.notes import NoteKind
-from tests.support.handlers import FakeLLM, completion, handlers_harness
+from tests.support.handlers import FakeLLM, completion, handlers_harness, succeeded
 
 BODY: dict[str, Any] = {"model": "m", "messages": []}
 
@@ -28,9 +28,8 @@ def test_notes_go_with_a_success(*, is_value: bool) -> None:
         context.note(NoteKind.TRUNCATED_INPUT)
         return answer.text if is_value else answer
 
-    outcome = handlers_harness(document=notes).run()
+    outcome = succeeded(handlers_harness(document=notes).run())
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == (
         (NoteKind.OMITTED, ("page 3", "page 7")),
         (NoteKind.TRUNCATED_INPUT, ()),
@@ -38,9 +37,8 @@ def test_notes_go_with_a_success(*, is_value: bool) -> None:
 
 
 def test_an_attempt_that_notes_nothing_has_no_notes() -> None:
-    outcome = handlers_harness().run()
+    outcome = succeeded(handlers_harness().run())
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == ()
 
 
@@ -56,9 +54,8 @@ CONTEXT = 1024
 
 
 def test_an_answer_to_a_part_of_the_prompt_is_noted() -> None:
-    outcome = handlers_harness(cut_answer()).run(LONG)
+    outcome = succeeded(handlers_harness(cut_answer()).run(LONG))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == ((NoteKind.TRUNCATED_INPUT, ()),)
 
 
@@ -70,9 +67,8 @@ def test_the_note_of_an_answer_goes_with_what_a_handler_makes_of_it() -> None:
         answers = [await context.complete(BODY | {"messages": messages}) for _ in range(2)]
         return [answer.text for answer in answers]
 
-    outcome = handlers_harness(cut_answer(), document=two_calls).run()
+    outcome = succeeded(handlers_harness(cut_answer(), document=two_calls).run())
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == ((NoteKind.TRUNCATED_INPUT, ()),)
 
 
@@ -95,9 +91,8 @@ def test_map_reduce_splits_a_part_that_the_server_has_cut() -> None:
     llm = CuttingLLM([])
     types = {"map-reduce": TypeConfig(whole_input=True)}
 
-    outcome = handlers_harness(llm=llm, types=types).run(LONG | {"type": "map-reduce"})
+    outcome = succeeded(handlers_harness(llm=llm, types=types).run(LONG | {"type": "map-reduce"}))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == ()
     lengths = [len(call.body) for call in llm.calls]
     assert max(lengths) > 4 * CONTEXT
@@ -131,7 +126,6 @@ def test_a_run_that_begins_again_forgets_its_notes() -> None:
         context.note(NoteKind.OMITTED, "page 7")
         return []
 
-    outcome = handlers_harness(document=twice).run()
+    outcome = succeeded(handlers_harness(document=twice).run())
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.notes == ((NoteKind.OMITTED, ("page 7",)),)

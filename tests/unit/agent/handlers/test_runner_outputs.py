@@ -6,7 +6,7 @@ import pytest
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Spent, Succeeded
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.codec import COMPLETION, JSON_COMPLETION
-from tests.support.handlers import TASK, completion, handlers_harness
+from tests.support.handlers import TASK, completion, handlers_harness, succeeded
 
 BATCH, OWN = "s3://batch/", "s3://own/"
 
@@ -17,17 +17,15 @@ BATCH, OWN = "s3://batch/", "s3://own/"
 )
 def test_the_line_decides_before_its_batch(line: dict[str, str], batch: str, output: str) -> None:
     """A result without an output stays in the ledger."""
-    outcome = handlers_harness().run(TASK | line, output_uri=batch)
+    outcome = succeeded(handlers_harness().run(TASK | line, output_uri=batch))
 
-    assert isinstance(outcome, Succeeded)
     assert (outcome.output_uri, outcome.codec) == (output, COMPLETION)
 
 
 def test_an_answer_under_a_schema_says_so_itself() -> None:
     """Whoever writes the object later does not have the task's line."""
     task = TASK | {"schema": {"type": "object"}}
-    outcome = handlers_harness(completion("{}")).run(task, output_uri=BATCH)
-    assert isinstance(outcome, Succeeded)
+    outcome = succeeded(handlers_harness(completion("{}")).run(task, output_uri=BATCH))
     assert outcome.codec == JSON_COMPLETION
 
 

@@ -17,7 +17,7 @@ from docllm.schemas.task.result.codec import (
     JSON_COMPLETION_ZLIB,
     VALUE,
 )
-from tests.support.handlers import TASK, completion, failure_of, handlers_harness
+from tests.support.handlers import TASK, completion, failure_of, handlers_harness, succeeded
 
 INVOICE = {"id": "a", "type": "invoice", "input": {"text": "Total: 7"}}
 SCHEMA = {"type": "object", "required": ["total"]}
@@ -31,9 +31,8 @@ def test_a_task_takes_prompt_and_schema_of_its_type() -> None:
     """The schema goes to the server, and the ledger learns that the answer is JSON."""
     tried = handlers_harness(completion('{"total": 7}'), types=OF_TYPE)
 
-    outcome = tried.run(INVOICE)
+    outcome = succeeded(tried.run(INVOICE))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.codec == JSON_COMPLETION
     sent = orjson.loads(tried.llm.calls[0].body)
     assert sent["messages"][0]["content"] == "Read: Total: 7"
@@ -87,9 +86,8 @@ def test_a_long_answer_under_a_types_schema_is_packed() -> None:
     """Packing and the mark for JSON go together."""
     answer = completion(orjson.dumps({"total": "7" * 9000}).decode())
 
-    outcome = handlers_harness(answer, types=OF_TYPE).run(INVOICE)
+    outcome = succeeded(handlers_harness(answer, types=OF_TYPE).run(INVOICE))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.codec == JSON_COMPLETION_ZLIB
     assert zlib.decompress(outcome.body) == answer.body
 
@@ -99,9 +97,8 @@ def test_a_tasks_own_prompt_and_schema_win() -> None:
     own = {"type": "object", "required": ["sum"]}
     tried = handlers_harness(completion('{"sum": 7}'), types=OF_TYPE)
 
-    outcome = tried.run(INVOICE | {"prompt": "Add: {document}", "schema": own})
+    outcome = succeeded(tried.run(INVOICE | {"prompt": "Add: {document}", "schema": own}))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.codec == COMPLETION
     assert orjson.loads(tried.llm.calls[0].body)["messages"][0]["content"] == "Add: Total: 7"
 
@@ -162,9 +159,8 @@ def test_the_soft_limit_is_told_at_the_next_call_and_only_once() -> None:
         raise AssertionError("nobody told the handler to end")
 
     tried = handlers_harness(types={"document": TypeConfig(soft_limit_s=5)}, document=long)
-    outcome = tried.run(TASK)
+    outcome = succeeded(tried.run(TASK))
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == ["5 s have passed", "Fine."]
 
 

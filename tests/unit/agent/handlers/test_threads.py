@@ -13,16 +13,20 @@ import pytest
 from docllm.agent.handlers import (
     AttemptEndedError,
     BlockingContext,
-    FollowUpError,
     GiveUpError,
-    LockError,
 )
 from docllm.agent.handlers.functions import HandlerFunctions
-from docllm.agent.handlers.held_lock import FreeLocks
-from docllm.agent.ports.outcome import Dead, Released, Retry, Succeeded
+from docllm.agent.ports.outcome import Dead, Released, Retry
 from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.task.failures import ErrorClass
-from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness
+from tests.support.handlers import (
+    TASK,
+    HandlersHarness,
+    completion,
+    failure_of,
+    handlers_harness,
+    succeeded,
+)
 
 PATIENCE_S = 60.0
 
@@ -45,93 +49,11 @@ def test_a_plain_function_calls_through_its_attempt() -> None:
     """The function's calls are judged and cost what those of an async handler cost."""
     handlers, _ = harness(asked, completion("Yes."))
 
-    outcome = handlers.run()
+    outcome = succeeded(handlers.run())
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == {"answer": "Yes.", "document": "Sales rose."}
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
     assert [call.request_id for call in handlers.llm.calls] == ["b/a%2F1#1"]
-
-
-def test_a_context_shows_the_attempt_to_a_plain_function() -> None:
-    """A blocking context shows what an async one shows."""
-
-    def show(context: BlockingContext) -> list[Any]:
-        return [context.task.key, context.name, context.attempt, context.model, context.structured]
-
-    handlers, _ = harness(show)
-
-    outcome = handlers.run(counted_before=2)
-
-    assert isinstance(outcome, Succeeded)
-    shown = ["a/1", "task 7 (b/a/1)", 3, "default-model", "json_schema"]
-    assert orjson.loads(outcome.body) == shown
-
-
-def test_an_answer_of_a_plain_function_is_the_result() -> None:
-    """An answer is stored as the provider sent it, not as a text."""
-    handlers, _ = harness(lambda context: context.complete({"model": "m"}), completion("Yes."))
-
-    outcome = handlers.run()
-
-    assert isinstance(outcome, Succeeded)
-    assert b"choices" in outcome.body
-
-
-def test_a_plain_function_holds_locks() -> None:
-    """The function takes its locks one after the other, and hears when it may have lost one."""
-    heard: list[Any] = []
-
-    def hold(context: BlockingContext) -> int:
-        with context.lock("a") as first:
-            first.check()
-            heard.append(first.fence)
-        with pytest.raises(LockError, match="the name of a lock has 0"), context.lock(""):
-            raise AssertionError("no lock has this name")
-        with context.lock("b") as second:
-            handlers.leased = False
-            second.check()
-        raise AssertionError("the lock is lost")
-
-    handlers, _ = harness(hold)
-    locks = FreeLocks()
-
-    assert handlers.run(locks=locks) == Released()
-    assert heard == [1]
-
-
-def test_a_plain_function_uses_what_is_limited() -> None:
-    """The use ends with the block."""
-
-    def use(context: BlockingContext) -> str:
-        with context.limit("crm", wait_s=1):
-            assert not handlers.uses.seats
-        return "used"
-
-    handlers, _ = harness(use)
-
-    assert isinstance(handlers.run(), Succeeded)
-    assert handlers.uses.seats == 1
-
-
-def test_what_a_plain_function_orders_is_part_of_its_success() -> None:
-    """The function's follow-ups are checked at once, as those of an async handler."""
-
-    def order(context: BlockingContext) -> str:
-        context.follow({"id": "a/2", "prompt": "Translate."})
-        try:
-            context.follow({"id": "a/3"})
-        except FollowUpError as error:
-            return str(error)
-        return "taken"
-
-    handlers, _ = harness(order)
-
-    outcome = handlers.run()
-
-    assert isinstance(outcome, Succeeded)
-    assert [follow_up.key for follow_up in outcome.follow_ups] == ["a/2"]
-    assert b"prompt is missing" in outcome.body
 
 
 def give_up(_context: BlockingContext) -> None:

@@ -25,6 +25,7 @@ from tests.support.handlers import (
     completion,
     failure_of,
     handlers_harness,
+    succeeded,
 )
 
 PROMPT = "List the names.\n{document}"
@@ -171,9 +172,8 @@ def test_a_few_calls_run_at_once_and_all_are_paid_by_the_task() -> None:
     """The cost of all calls is the attempt's, to the token."""
     tried, provider = harness()
 
-    outcome = tried.run(task(document(100)))
+    outcome = succeeded(tried.run(task(document(100))))
 
-    assert isinstance(outcome, Succeeded)
     assert provider.most == 4
     assert outcome.spent.tokens_in == sum(len(call.body) // 4 for call in provider.calls)
     assert outcome.spent.tokens_out == 10 * len(provider.calls)
@@ -240,9 +240,8 @@ def test_a_short_document_is_asked_for_under_the_schema() -> None:
     """The only answer is the last one; under the schema of the type it is exported as JSON."""
     tried, provider = harness(lambda _prompt: '{"names": []}', schema=SCHEMA)
 
-    outcome = tried.run(task("Anna"))
+    outcome = succeeded(tried.run(task("Anna")))
 
-    assert isinstance(outcome, Succeeded)
     assert "response_format" in orjson.loads(provider.calls[0].body)
     assert has_json(outcome.codec)
 

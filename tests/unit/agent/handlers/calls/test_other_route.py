@@ -13,7 +13,7 @@ from docllm.agent.handlers import Context, OtherRoute
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.calls.other_route import body_for
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
-from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from docllm.schemas.clients.structured_output import response_format
 from docllm.schemas.settings.config import Price, Structured
 from tests.support.handlers import (
@@ -24,6 +24,7 @@ from tests.support.handlers import (
     completion,
     failure_of,
     handlers_harness,
+    succeeded,
 )
 
 TOO_LONG = Reply(400, {}, b'{"error": {"code": "context_length_exceeded", "message": "too long"}}')
@@ -87,9 +88,8 @@ def test_the_call_is_made_again_with_the_other_model() -> None:
     """The answer of the second route is the result, under a request id of its own."""
     two = TwoRoutes()
 
-    outcome = two.run()
+    succeeded(two.run())
 
-    assert isinstance(outcome, Succeeded)
     assert two.failures[0].failure.error_class == "TOO_LONG"
     (body,) = two.sent()
     assert body["model"] == "large"
@@ -114,9 +114,8 @@ def test_an_attempt_that_begins_on_a_fallback_uses_the_model_of_that_route(
     """The model that the task names belongs to its first route, which takes no calls now."""
     two = TwoRoutes()
 
-    outcome = two.run(task, route="second", is_on_fallback=True)
+    succeeded(two.run(task, route="second", is_on_fallback=True))
 
-    assert isinstance(outcome, Succeeded)
     assert [body["model"] for body in two.sent()] == ["large"]
     assert two.first.calls == []
 
@@ -152,9 +151,8 @@ def test_calls_that_were_under_way_follow_the_first_that_leaves_its_route() -> N
     two = TwoRoutes(document=both)
     two.tools.route_client("default").llm.complete = partial(slowly, two.first.complete)  # type: ignore[method-assign]
 
-    outcome = two.run()
+    succeeded(two.run())
 
-    assert isinstance(outcome, Succeeded)
     assert (len(two.first.calls), len(two.other.calls), len(two.failures)) == (2, 2, 1)
     assert {body["model"] for body in two.sent()} == {"large"}
 
@@ -187,9 +185,8 @@ def test_a_late_answer_counts_for_the_route_that_gave_it() -> None:
     two.tools.route_client("default").llm.complete = first  # type: ignore[method-assign]
     two.tools.route_client("second").llm.complete = second  # type: ignore[method-assign]
 
-    outcome = two.run()
+    outcome = succeeded(two.run())
 
-    assert isinstance(outcome, Succeeded)
     (left,) = outcome.spent.on_left_routes
     assert (left.route, left.spent.calls, left.spent.cost_micro) == ("default", 2, 10 * 1000)
     here = outcome.spent.on_this_route
@@ -210,9 +207,8 @@ def test_the_costs_of_both_routes_are_added() -> None:
     two = TwoRoutes()
     two.first.replies = [Reply(200, {}, orjson.dumps(filtered))]
 
-    outcome = two.run()
+    outcome = succeeded(two.run())
 
-    assert isinstance(outcome, Succeeded)
     assert (outcome.spent.model, outcome.spent.tokens_in) == ("m", 20)
     assert outcome.spent.cost_micro == 10 * 1000 + 10 + 2
     assert (outcome.spent.on_this_route.cost_micro, outcome.spent.on_this_route.tokens_in) == (
@@ -226,9 +222,8 @@ def test_the_costs_of_both_routes_are_added() -> None:
 
 def test_a_call_that_cost_nothing_is_counted_all_the_same() -> None:
     """A refusal has no usage, but it may be one of the day's calls."""
-    outcome = TwoRoutes().run()
+    outcome = succeeded(TwoRoutes().run())
 
-    assert isinstance(outcome, Succeeded)
     (left,) = outcome.spent.on_left_routes
     assert (left.spent.calls, left.spent.cost_micro) == (1, 0)
     assert outcome.spent.on_this_route.calls == 1
@@ -260,9 +255,8 @@ def test_later_calls_of_a_handler_stay_on_the_second_route() -> None:
         return [context.model]
 
     two = TwoRoutes(twice=twice)
-    outcome = two.run({"id": "a", "type": "twice"})
+    outcome = succeeded(two.run({"id": "a", "type": "twice"}))
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == ["large"]
     assert len(two.first.calls) == 1
     assert [body["model"] for body in two.sent()] == ["large", "large"]

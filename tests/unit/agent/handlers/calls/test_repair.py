@@ -9,7 +9,14 @@ from docllm.agent.handlers import Context
 from docllm.agent.ports import Reply
 from docllm.agent.ports.outcome import Retry, Snooze, Succeeded
 from docllm.schemas.settings.config import Structured
-from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness
+from tests.support.handlers import (
+    TASK,
+    HandlersHarness,
+    completion,
+    failure_of,
+    handlers_harness,
+    succeeded,
+)
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 WANTED = TASK | {"schema": SCHEMA}
@@ -29,9 +36,8 @@ def test_an_unfit_answer_is_corrected(answer: str, complaint: str) -> None:
     """The second answer is the result; both calls are paid for, in one attempt."""
     tried = handlers_harness(completion(answer), completion(GOOD))
 
-    outcome = tried.run(WANTED)
+    outcome = succeeded(tried.run(WANTED))
 
-    assert isinstance(outcome, Succeeded)
     assert outcome.body == completion(GOOD).body
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (20, 24)
     first, second = sent(tried)
@@ -121,8 +127,7 @@ def test_each_answer_of_a_handler_may_be_corrected() -> None:
         completion(BAD), completion(GOOD), completion(BAD), completion(GOOD), document=twice
     )
 
-    outcome = tried.run()
+    outcome = succeeded(tried.run())
 
-    assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == [GOOD, GOOD]
     assert outcome.spent.cost_micro == 48
