@@ -16,7 +16,6 @@ from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.decisions import state_json
 from docllm.agent.handlers.documents import Expected
 from docllm.agent.handlers.functions import HandlerFunctions
-from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports import Call, Reply, RouteClient
 from docllm.agent.ports.outcome import (
@@ -212,11 +211,14 @@ class _Documents:
 
 
 @dataclass
-class _Locks(FreeLocks):
-    """Locks of which some are taken."""
+class _Locks:
+    """Locks of which some are taken, and the others are free."""
 
     taken: frozenset[str]
     _tokens: dict[str, int] = field(default_factory=dict)
+
+    def ask(self, name: str) -> None:
+        """Do nothing."""
 
     async def wait(self, name: str, _wait_s: float, *, once: bool = False) -> int | None:
         del once
@@ -224,6 +226,9 @@ class _Locks(FreeLocks):
             return None
         self._tokens[name] = self._tokens.get(name, 0) + 1
         return self._tokens[name]
+
+    def give_back(self, name: str) -> None:
+        """Do nothing."""
 
 
 @dataclass

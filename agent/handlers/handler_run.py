@@ -12,7 +12,7 @@ from docllm.agent.handlers.calls.other_route import OtherRoute
 from docllm.agent.handlers.calls.permits import CallPermits, FreePermits
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.documents import DocumentReader
-from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
+from docllm.agent.handlers.held_lock import AttemptLocks
 from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.judge import Tier, tiers_of
 from docllm.agent.ports import CallFailed, Clock, Reply, RouteClient
@@ -106,6 +106,7 @@ class HandlerRun:
     limit_s: float | None
     refused_alone: bool
     may_call: Callable[[], bool]
+    locks: AttemptLocks
     note_spent: Callable[[Spent], None] = lambda _spent: None
     route_after_failure: Callable[[Retry | Snooze | Dead], OtherRoute | Outcome] = lambda outcome: (
         outcome
@@ -113,7 +114,6 @@ class HandlerRun:
     retry_on_route: Callable[[Outcome], OtherRoute | Outcome | None] = lambda outcome: outcome
     call_permits: CallPermits = field(default_factory=FreePermits)
     inherited: Inherited = field(default_factory=Inherited)
-    locks: AttemptLocks = field(default_factory=FreeLocks)
     output_uri: str = ""
     output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
     trace: AttemptTrace = NO_TRACE

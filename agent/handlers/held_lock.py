@@ -51,25 +51,6 @@ class AttemptLocks(Protocol):
         ...
 
 
-class FreeLocks:
-    """Locks that nobody else takes."""
-
-    def __init__(self) -> None:
-        self._token = 0
-
-    def ask(self, name: str) -> None:
-        """Do nothing."""
-
-    async def wait(self, _name: str, _wait_s: float, *, once: bool = False) -> int | None:
-        """Take it at once."""
-        del once
-        self._token += 1
-        return self._token
-
-    def give_back(self, name: str) -> None:
-        """Do nothing."""
-
-
 def require_name(name: object) -> str:
     """Return the name of a lock. Raises LockError for one that the ledger cannot tell apart."""
     if not isinstance(name, str):

@@ -94,6 +94,25 @@ class FakeUses:
         self.seats += 1
 
 
+class FreeLocks:
+    """Locks that nobody else takes."""
+
+    def __init__(self) -> None:
+        self._token = 0
+
+    def ask(self, name: str) -> None:
+        """Do nothing."""
+
+    async def wait(self, _name: str, _wait_s: float, *, once: bool = False) -> int | None:
+        """Take it at once."""
+        del once
+        self._token += 1
+        return self._token
+
+    def give_back(self, name: str) -> None:
+        """Do nothing."""
+
+
 @dataclass
 class HandlersHarness:
     """Handlers over a fake LLM."""
@@ -122,6 +141,7 @@ class HandlersHarness:
             "route": "default",
             "limit_s": None,
             "refused_alone": False,
+            "locks": FreeLocks(),
         }
         return HandlerRun(may_call=lambda: self.leased, **given | attempt)
 

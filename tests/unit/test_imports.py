@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CONVERTERS = ("docx", "docx_body", "docx_chunks", "html", "mail", "mail_text", "pdf", "pdf_pages")
+CONVERTERS = ("docx", "docx_body", "docx_chunks", "html", "mail", "mail_text", "pdf")
 SERVED = ("app", "gate", "metrics", "openai_door", "refusal", "server", "tasks")
 IMPORT_ALL = """
 import importlib, pkgutil, sys

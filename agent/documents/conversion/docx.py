@@ -47,7 +47,7 @@ def text_of_docx(raw: bytes, *, depth: int = 0) -> ReadText:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             package = DocxPackage(archive)
-            document = _Document(package, depth)
+            document = Document(package, depth)
             text = document.text()
             omitted = [*document.lost(), *package.unread()]
             pictures = package.pictures()
@@ -70,7 +70,7 @@ def text_of_docx(raw: bytes, *, depth: int = 0) -> ReadText:
     return ReadText(text, tuple(omitted))
 
 
-class _Document:
+class Document:
     """A document that is being read, and what its parts refer to."""
 
     def __init__(self, package: DocxPackage, depth: int) -> None:

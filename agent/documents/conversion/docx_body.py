@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import TreeBuilder
 
 from docllm.agent.documents.conversion.docx_math import math_line
@@ -17,6 +17,9 @@ from docllm.agent.documents.conversion.form_fields import FormField
 from docllm.agent.documents.conversion.lines import Lines
 from docllm.agent.documents.conversion.symbols import symbol
 from docllm.schemas.text.document_text import NoTextError
+
+if TYPE_CHECKING:  # it reads its parts by `PartReader`
+    from docllm.agent.documents.conversion.docx import Document
 
 _EQUATIONS = frozenset({"oMath", "oMathPara"})
 _BLOCKS = frozenset({"p", "tbl", "txbxContent"})  # one in a paragraph is read after it
@@ -39,25 +42,6 @@ _LINKS = "/relationships}"
 _PRIVATE = re.compile("[\uf020-\uf0ff]")
 _BETWEEN, _BULLET = " | ", "- "
 _MAX_OPEN, _MAX_FLOWS = 10_000, 100  # elements, and boxes, in each other
-
-
-class Found(Protocol):
-    """Takes what a part refers to or shows without text."""
-
-    listed: frozenset[str]  # the styles of lists
-    symbols: int
-
-    def linked(self, part: str, identity: str, element: str) -> str:
-        """Return the text of what an element refers to, "" if it is not read in its place."""
-        ...
-
-    def refer(self, note: str, identity: str) -> str:
-        """Return the mark of a note that is referred to."""
-        ...
-
-    def note(self, note: str, identity: str, text: str) -> None:
-        """Take the text of a note."""
-        ...
 
 
 @dataclass(slots=True)
@@ -86,11 +70,11 @@ class _Flow:
 
 
 class PartReader:
-    """Reads one part."""
+    """Reads one part; `document` takes what the part refers to, or shows without text."""
 
-    def __init__(self, part: str, found: Found) -> None:
+    def __init__(self, part: str, document: "Document") -> None:
         self._part = part
-        self._found = found
+        self._document = document
         self.root = ""
         self._open: list[str] = []
         self._hidden = 0  # how many elements are open in one that is not shown
@@ -183,7 +167,7 @@ class PartReader:
             handle(attributes)
         for key, value in attributes.items():
             if _LINKS in key:
-                self._add_box(self._found.linked(self._part, value, name))
+                self._add_box(self._document.linked(self._part, value, name))
 
     def _is_hidden(self, full: str, name: str) -> bool:
         if name in _UNSHOWN:
@@ -217,7 +201,7 @@ class PartReader:
             self._flows.pop()
             flow.end(blank=True)
             if flow.note is not None:
-                self._found.note(*flow.note, flow.lines.whole())
+                self._document.note(*flow.note, flow.lines.whole())
             elif flow.form is None or self._says_more(flow.form):
                 self._flows[-1].boxes.append(flow.lines.whole())
         self._open.pop()
@@ -290,7 +274,7 @@ class PartReader:
                 flow.end(blank=not flow.listed)
 
     def _style(self, attributes: dict[str, str]) -> None:
-        self._flows[-1].listed = value_of(attributes, "val") in self._found.listed
+        self._flows[-1].listed = value_of(attributes, "val") in self._document.listed
 
     def _list(self, attributes: dict[str, str]) -> None:
         self._flows[-1].listed = value_of(attributes, "val") != "0"
@@ -310,7 +294,7 @@ class PartReader:
             self._flows[-1].lines.add("\t")
 
     def _refer(self, note: str, attributes: dict[str, str]) -> None:
-        self._put(self._found.refer(note, value_of(attributes, "id") or ""))
+        self._put(self._document.refer(note, value_of(attributes, "id") or ""))
 
     def _symbol(self, attributes: dict[str, str]) -> None:
         code = value_of(attributes, "char") or ""
@@ -318,12 +302,12 @@ class PartReader:
             shown = symbol(value_of(attributes, "font") or "", int(code[:8], 16))
         except ValueError:
             shown = None
-        self._found.symbols += shown is None
+        self._document.symbols += shown is None
         self._put(shown or "")
 
     def _sign(self, match: re.Match[str]) -> str:
         shown = symbol(self._font, ord(match[0]))
-        self._found.symbols += shown is None
+        self._document.symbols += shown is None
         return match[0] if shown is None else shown
 
     def _field(self, attributes: dict[str, str]) -> None:

@@ -1,15 +1,21 @@
-"""Makes plain text of a PDF: by PDFium, and by pypdf for a file that PDFium cannot read."""
+"""Makes plain text of a PDF: by PDFium, and by pypdf for a file that PDFium cannot read.
+
+Pages are named that show text which they do not hold, as scans do.
+"""
 
 import io
 import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_float, c_ushort, cast, create_string_buffer
+from typing import Any, NamedTuple
 
 import pypdfium2
-import pypdfium2.raw
 from pypdf import PageObject, PdfReader
+from pypdfium2 import raw as pdfium
 
-from docllm.agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, lost_pages
 from docllm.schemas.text.document_text import NoTextError, ReadText
 from docllm.schemas.text.wording import number_of
 
@@ -21,7 +27,43 @@ _BLANK_PAGE = re.compile(
 )
 _ENCRYPTED = "is an encrypted PDF; save a copy without a password"
 _XFA = "is an XFA form, whose text is not in its pages; print it to PDF"
-_XFA_TYPES = frozenset({pypdfium2.raw.FORMTYPE_XFA_FULL, pypdfium2.raw.FORMTYPE_XFA_FOREGROUND})
+_XFA_TYPES = frozenset({pdfium.FORMTYPE_XFA_FULL, pdfium.FORMTYPE_XFA_FOREGROUND})
+_HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
+_STAMP_CHARS = 200  # a text so short may be a stamp on the picture of a page
+_LOOKED_AT = 10_000  # objects of a page
+_NO_LETTERS = re.compile(r"[\W\d_]+")
+_PICTURES = frozenset({pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_FORM})
+_DRAWN = _PICTURES | {pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
+_NOTES = frozenset(
+    {
+        pdfium.FPDF_ANNOT_TEXT,
+        pdfium.FPDF_ANNOT_HIGHLIGHT,
+        pdfium.FPDF_ANNOT_UNDERLINE,
+        pdfium.FPDF_ANNOT_SQUIGGLY,
+        pdfium.FPDF_ANNOT_STRIKEOUT,
+        pdfium.FPDF_ANNOT_CARET,
+    }
+)
+_OWN = re.compile("[\ue000-\uf8ff]")  # they mean something else in each font
+_CONTROL = re.compile("[\x01-\x08\x0e-\x1f]")
+_BULLETS = 0.03  # so few letters of a font's own are marks
+_ASKED_LETTERS = 500  # of a page
+_MAX_NAMELESS = 0.2  # above this share, nobody can read a page
+_OFF = "Off"  # the value of a box that is not ticked
+
+
+class ReadPage(NamedTuple):
+    """A page's text.
+
+    `drawn`: it shows something and holds no text; `pictured`: it is mostly pictures; `nameless`:
+    its font does not say what some letters are; `empty`: nothing is found on it.
+    """
+
+    text: str
+    drawn: bool = False
+    pictured: bool = False
+    nameless: bool = False
+    empty: bool = False
 
 
 def text_of_pdf(raw: bytes) -> ReadText:
@@ -29,7 +71,7 @@ def text_of_pdf(raw: bytes) -> ReadText:
     try:
         pages, others = _by_pdfium(raw)
     except pypdfium2.PdfiumError as error:
-        if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
+        if getattr(error, "err_code", None) == pdfium.FPDF_ERR_PASSWORD:
             raise NoTextError(_ENCRYPTED) from None
         pages, others = _by_pypdf(raw), []
     lost = sorted({*lost_pages(pages), *_unfound(raw, pages)})
@@ -54,9 +96,9 @@ def _by_pdfium(raw: bytes) -> tuple[list[ReadPage], list[str]]:
     """Return the pages, and what else the file holds."""
     with pypdfium2.PdfDocument(raw) as document:
         form = document.get_formtype()
-        if form == pypdfium2.raw.FORMTYPE_XFA_FULL:
+        if form == pdfium.FORMTYPE_XFA_FULL:
             raise NoTextError(_XFA)
-        reader = PdfiumPages(document, has_form=form != pypdfium2.raw.FORMTYPE_NONE)
+        reader = PdfiumPages(document, has_form=form != pdfium.FORMTYPE_NONE)
         pages = [reader.page(number) for number in range(len(document))]
         if form in _XFA_TYPES and not reader.fields:
             raise NoTextError(_XFA)
@@ -140,3 +182,144 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
         f"page {first + 1}" if first == last else f"pages {first + 1}-{last + 1}"
         for first, last in runs
     ]
+
+
+def lost_pages(pages: Sequence[ReadPage]) -> list[int]:
+    """Return the pages that show more than their text, as scans do, counted from 0.
+
+    The text of a scan may be a stamp: it has no letters, or other scans have it too.
+    """
+    stamps = Counter(_stamp(page) for page in pages if page.pictured)
+    return [
+        number
+        for number, page in enumerate(pages)
+        if page.drawn or (page.pictured and (not _stamp(page) or stamps[_stamp(page)] > 1))
+    ]
+
+
+def _stamp(page: ReadPage) -> str:
+    return _NO_LETTERS.sub("", page.text).casefold()
+
+
+class PdfiumPages:
+    """Reads the pages of an open document one after another.
+
+    `fields` counts the fields of its form that were met.
+    """
+
+    def __init__(self, document: pypdfium2.PdfDocument, *, has_form: bool) -> None:
+        self._document = document
+        if has_form:
+            document.init_forms()
+        self.fields = 0
+        self._notes = self._stamps = 0
+
+    def page(self, number: int) -> ReadPage:
+        """Return a page with the values of the form on it."""
+        page = self._document[number]
+        try:
+            text_page = page.get_textpage()
+            try:
+                shown: str = text_page.get_text_range()
+                nameless = _nameless_share(text_page, shown)
+            finally:
+                text_page.close()
+            text = shown.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
+            # Each button of a group has the value of the group.
+            written = (
+                dict.fromkeys(self._written(page)) if pdfium.FPDFPage_GetAnnotCount(page) else {}
+            )
+            whole = "\n".join(filter(None, (text, *written)))
+            if nameless > _MAX_NAMELESS:
+                return ReadPage("\n".join(written), drawn=True)
+            if len(text) > _STAMP_CHARS:
+                return ReadPage(whole, nameless=nameless > 0)
+            # Letters that no program can name are drawn, too.
+            drawn, pictured = _drawn(page)
+            drawn = not text and (drawn or "\0" in shown)
+            pictured = pictured and len(whole) <= _STAMP_CHARS
+            empty = not whole and pdfium.FPDFPage_CountObjects(page) == 0
+            return ReadPage(whole, drawn, pictured, nameless > 0, empty)
+        finally:
+            page.close()
+
+    def attachments(self) -> list[str]:
+        """Return the files in the document, by their names."""
+        count = self._document.count_attachments()
+        return [f"attachment {self._document.get_attachment(n).get_name()}" for n in range(count)]
+
+    def comments(self) -> list[str]:
+        """Return how many comments and stamps the pages have."""
+        counts = ((self._notes, "comment"), (self._stamps, "stamp"))
+        return [number_of(count, noun) for count, noun in counts if count]
+
+    def _written(self, page: pypdfium2.PdfPage) -> Iterator[str]:
+        """Yield what was written onto the page: the values of fields, and free texts."""
+        for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
+            with _annotation(page, index) as annotation:
+                kind = pdfium.FPDFAnnot_GetSubtype(annotation)
+                if kind == pdfium.FPDF_ANNOT_WIDGET:
+                    self.fields += 1
+                    yield from self._field(annotation)
+                elif kind == pdfium.FPDF_ANNOT_FREETEXT:
+                    yield _contents(annotation)
+                elif kind == pdfium.FPDF_ANNOT_STAMP:
+                    self._stamps += 1
+                elif kind in _NOTES and _contents(annotation):
+                    self._notes += 1
+
+    def _field(self, annotation: Any) -> Iterator[str]:
+        form = self._document.formenv
+        if form is None:
+            return
+        value = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, annotation)
+        if value and value != _OFF:
+            name = _string(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
+            name = name or _string(pdfium.FPDFAnnot_GetFormFieldName, form, annotation)
+            yield f"{name}: {value}" if name else value
+
+
+def _nameless_share(page: Any, shown: str) -> float:
+    """Return which share of a page's letters nobody can tell, by some of them."""
+    count = pdfium.FPDFText_CountChars(page)
+    asked = range(0, count, max(1, count // _ASKED_LETTERS))
+    unmapped = sum(pdfium.FPDFText_HasUnicodeMapError(page, index) == 1 for index in asked)
+    own = len(_OWN.findall(shown)) / max(1, len(shown))
+    controls = len(_CONTROL.findall(shown)) / max(1, len(shown))
+    own = controls + own * (own > _BULLETS)
+    return max(float(unmapped) / max(1, len(asked)), own)
+
+
+@contextmanager
+def _annotation(page: pypdfium2.PdfPage, index: int) -> Iterator[Any]:
+    annotation = pdfium.FPDFPage_GetAnnot(page, index)
+    try:
+        yield annotation
+    finally:
+        pdfium.FPDFPage_CloseAnnot(annotation)
+
+
+def _contents(annotation: Any) -> str:
+    return _string(pdfium.FPDFAnnot_GetStringValue, annotation, b"Contents")
+
+
+def _string(read: Callable[..., int], *of: Any) -> str:
+    """Return a text that PDFium writes into a buffer, in UTF-16 with a zero at its end."""
+    size = read(*of, None, 0)
+    buffer = create_string_buffer(size)
+    read(*of, cast(buffer, POINTER(c_ushort)), size)
+    return buffer.raw.decode("utf-16-le", "replace").replace("\0", "").replace("\r", "\n").strip()
+
+
+def _drawn(page: pypdfium2.PdfPage) -> tuple[bool, bool]:
+    """Return whether a page shows anything but text, and whether half of it or more is pictures."""
+    drawn, area = False, 0.0
+    for index in range(min(pdfium.FPDFPage_CountObjects(page), _LOOKED_AT)):
+        item = pdfium.FPDFPage_GetObject(page, index)
+        kind = pdfium.FPDFPageObj_GetType(item)
+        drawn = drawn or kind in _DRAWN
+        if kind in _PICTURES:
+            left, bottom, right, top = (c_float() for _ in range(4))
+            pdfium.FPDFPageObj_GetBounds(item, byref(left), byref(bottom), byref(right), byref(top))
+            area += abs(right.value - left.value) * abs(top.value - bottom.value)
+    return drawn, area > page.get_width() * page.get_height() / 2

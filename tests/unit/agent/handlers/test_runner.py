@@ -11,7 +11,6 @@ from docllm.agent.handlers import Context, DocumentError, GiveUpError, LockError
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.handlers.calls.results import WaitedTooLongError
 from docllm.agent.handlers.context import ContextCall
-from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import Effect
 from docllm.agent.judge.snooze_delay import MAX_BACK_OFF_S
 from docllm.agent.ports import Call, CallFailed, Reply
@@ -34,6 +33,7 @@ from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import (
     OPENAI,
     TASK,
+    FreeLocks,
     completion,
     failure_of,
     handlers_harness,

@@ -17,7 +17,7 @@ from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.hooks import HookEvent
-from tests.support.handlers import TASK, handlers_harness
+from tests.support.handlers import TASK, FreeLocks, handlers_harness
 
 KIND = ("document", HookEvent.SUCCESS)
 OUTCOME = HookOutcome(
@@ -90,6 +90,7 @@ def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: A
         "limit_s": None,
         "refused_alone": False,
         "may_call": lambda: True,
+        "locks": FreeLocks(),
     }
     tools = handlers_harness(*replies).tools
     hooks = Hooks(tools=tools, by_kind={KIND: hook})

@@ -24,6 +24,19 @@ from tests.support.replies import FACTS
 ROOT = Path(__file__).parents[4]
 
 
+def require_quiet_end(code: str) -> None:
+    """Run a program; it ends at once and says nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_judge_runs_in_a_child() -> None:
     """The judge has the same outcome in another process, which serves further calls."""
 
@@ -91,16 +104,7 @@ def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
         "    call.cancel(); executor.close()\n"
         "asyncio.run(run())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
+    require_quiet_end(code)
 
 
 def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
@@ -125,16 +129,7 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
         "executor.close()\n"
         "asyncio.run(run())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
+    require_quiet_end(code)
 
 
 def test_a_call_that_kills_its_child_is_an_error() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,13 +72,13 @@ class Family:
         self,
         folder: Path,
         child: str,
-        count: int,
+        count: int = 2,
         *,
-        until_done: bool,
-        adopts: bool,
-        backoff: str,
-        watches: bool,
-        terminal: bool,
+        until_done: bool = False,
+        adopts: bool = False,
+        backoff: str = "0.05",
+        watches: bool = False,
+        terminal: bool = False,
     ) -> None:
         self._out, self._err = folder / "out", folder / "err"
         command = [
@@ -144,27 +145,8 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
     """Return a function that starts a family; no process outlives the test."""
     started: list[Family] = []
 
-    def start(
-        child: str,
-        count: int = 2,
-        *,
-        until_done: bool = False,
-        adopts: bool = False,
-        backoff: str = "0.05",
-        watches: bool = False,
-        terminal: bool = False,
-    ) -> Family:
-        program = Family(
-            tmp_path,
-            child,
-            count,
-            until_done=until_done,
-            adopts=adopts,
-            backoff=backoff,
-            watches=watches,
-            terminal=terminal,
-        )
-        started.append(program)
+    def start(*given: Any, **options: Any) -> Family:
+        started.append(Family(tmp_path, *given, **options))
         return started[-1]
 
     yield start

@@ -65,7 +65,7 @@ def test_a_kept_text_has_what_was_left_out(tmp_path: Path) -> None:
 def test_reading_the_document_notes_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers in threads and processes ask the same method."""
 
-    async def read(_documents: Documents, _uri: str, **_expected: object) -> ReadText:
+    async def read(_documents: Documents, _uri: str, _expected: object) -> ReadText:
         return READ
 
     monkeypatch.setattr(Documents, "read", read)

@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from docllm.agent.handlers.handler_run import Inherited
-from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.process import ProcessHandler
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
@@ -30,7 +29,13 @@ from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
-from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
+from tests.support.handlers import (
+    FreeLocks,
+    HandlersHarness,
+    completion,
+    failure_of,
+    handlers_harness,
+)
 
 MODULE = """
 import asyncio, logging, os, re, sys, threading
