@@ -208,17 +208,15 @@ class Claimer:
                 with_suspects=claim.purpose is Purpose.RUN_SUSPECT,
             )
             crash.reach("claim.claimed")
-            claimed = (
+            claimed = [
                 delivery
                 for delivery in deliveries
                 if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
-            )
+            ]
             changed = [
                 delivery
-                for delivery in deliveries
-                if (row := answers[delivery.task_id][1]) is not None
-                and row.changed
-                and answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
+                for delivery in claimed
+                if (row := answers[delivery.task_id][1]) is not None and row.changed
             ]
             moving = claim.purpose is Purpose.MOVE
             rerouted = await self.bodies.fetch(claimed, moving=moving, changed=changed)

@@ -37,14 +37,10 @@ class RecordFinisher:
         `fence` comes from the ledger's row, never from a header.
         """
         behind = self.table.behind
-        if delivery.task_id in behind.by_task:
-            for copy in behind.take_copies(delivery, fence):
-                self._finish(copy)
-        self._finish(delivery)
-
-    def _finish(self, delivery: Delivery) -> None:
-        self.partitions.finish_record(delivery.partition, delivery.offset)
-        self.table.remove(delivery)
+        copies = behind.take_copies(delivery, fence) if delivery.task_id in behind.by_task else ()
+        for finished in (*copies, delivery):
+            self.partitions.finish_record(finished.partition, finished.offset)
+            self.table.remove(finished)
 
     def advance(self) -> None:
         """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""

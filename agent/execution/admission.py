@@ -7,7 +7,7 @@ expired is not: `Slots` ends such a task without a run.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
@@ -24,42 +24,32 @@ from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Dead, Moved, Outcome, Retry, Snooze
 from docllm.agent.quota.limit import Permit
 from docllm.agent.routes import Router
-from docllm.schemas.agent_report import Reason, SuspectReport
+from docllm.schemas.agent_report import Reason
 from docllm.schemas.settings.config import Trigger
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import Guard
 
 
+@dataclass(kw_only=True, eq=False)
 class Admission:
     """The rules by which the slots of one agent are filled."""
 
-    def __init__(
-        self,
-        *,
-        slots: int,
-        leases: Leases,
-        routes: Router,
-        guards: GuardGate,
-        quotas: QuotaGate,
-        suspects: CrashSuspects,
-        settler: Settler,
-        unknown_types: UnknownTypes,
-        hours: TypeHours,
-        clock: Clock,
-    ) -> None:
-        self.slots = slots
-        self._leases = leases
-        self._routes = routes
-        self._guards = guards
-        self._quotas = quotas
-        self._suspects = suspects
-        self._settler = settler
-        self._unknown_types = unknown_types
-        self._hours = hours
-        self._clock = clock
+    slots: int  # slots that are free and not reserved
+    leases: Leases
+    routes: Router
+    guards: GuardGate
+    quotas: QuotaGate
+    suspects: CrashSuspects
+    settler: Settler
+    unknown_types: UnknownTypes
+    hours: TypeHours
+    clock: Clock
+    # Whether nothing more may begin, because the agent drains.
+    leaving: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
-        self.free = slots  # slots that are free and not reserved
-        self._leaving = False
+        self.free = self.slots  # slots that are free and not reserved
         # The first calls of deliveries that are taken for a claim, if they are within a limit.
         self._first_calls: dict[Delivery, CallPermits] = {}
         # The types, if they are limited, and the permits of deliveries, from when they are taken
@@ -75,16 +65,16 @@ class Admission:
 
     def _may_claim(self) -> bool:
         return (
-            not self._leaving
-            and not self._suspects.runs_alone
-            and self._guards.has_read_guards
-            and self._settler.queued <= 2 * self.slots
-            and self._leases.current.may_claim(self._clock.now_s())
+            not self.leaving
+            and not self.suspects.runs_alone
+            and self.guards.has_read_guards
+            and self.settler.queued <= 2 * self.slots
+            and self.leases.current.may_claim(self.clock.now_s())
         )
 
     def ends_per_s(self) -> float:
         """Return how many of the running tasks usually end within a second."""
-        return sum(number / self._routes.usual_s(route) for route, number in self._busy.items())
+        return sum(number / self.routes.usual_s(route) for route, number in self._busy.items())
 
     def may_claim_ahead(self, routes: Iterable[str]) -> bool:
         """Return whether tasks may be claimed before a slot is free for them.
@@ -93,19 +83,19 @@ class Admission:
         slots: its tasks would never get one while other tasks are claimed ahead. Tasks that a
         guard may hold back, or that a crash suspect may take with it, are claimed when they start.
         """
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         return (
             self._may_claim()
-            and not self._guards.any_raised
-            and not self._suspects.is_running
-            and all(self._routes.is_free(route, now_s) for route in routes)
+            and not self.guards.any_raised
+            and not self.suspects.is_running
+            and all(self.routes.is_free(route, now_s) for route in routes)
         )
 
     def needs_only_slot(self, delivery: Delivery) -> bool:
         """Return whether a ready delivery, on a route without limits, waits for a slot alone."""
         return (
-            delivery.task_type in self._hours.plain
-            and not self._quotas.configured.has_limit(delivery.route, delivery.tenant)
+            delivery.task_type in self.hours.plain
+            and not self.quotas.configured.has_limit(delivery.route, delivery.tenant)
             and (delivery.row is None or not delivery.row.lease_losses)
             and delivery.kept_answer is None
         )
@@ -115,21 +105,21 @@ class Admission:
 
         `taken` have been taken for the next claim, and their first calls are reserved.
         """
-        now_s = self._clock.now_s()
-        if taken and self._routes.closed(route, now_s):
+        now_s = self.clock.now_s()
+        if taken and self.routes.closed(route, now_s):
             return 0  # it takes one call at a time
-        room = self._routes.room(route, now_s, self._busy[route] + taken, self.slots)
-        granted = self._quotas.room(route, now_s)
+        room = self.routes.room(route, now_s, self._busy[route] + taken, self.slots)
+        granted = self.quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
 
     def is_type_full(self, delivery: Delivery) -> bool:
         """Return whether the limits of a delivery's type have no room for it."""
         name = delivery.task_type
-        if name in self._hours.plain:
+        if name in self.hours.plain:
             return False
         held = self._of_types.get(delivery)
         is_held = held is not None and held[0] == name
-        return not is_held and not self._quotas.has_room_for_attempt(name)
+        return not is_held and not self.quotas.has_room_for_attempt(name)
 
     def route_suspect(self, suspect: Delivery) -> bool:
         """Set the route of a crash suspect; return whether the suspect may be claimed.
@@ -143,8 +133,8 @@ class Admission:
         if self.room() <= 0 or route is None:
             return False
         suspect.route = route
-        alone = not self._busy and not self._leases.current.running
-        return self._suspects.may_run(suspect) and (alone or not suspect.runs_alone)
+        alone = not self._busy and not self.leases.current.running
+        return self.suspects.may_run(suspect) and (alone or not suspect.runs_alone)
 
     @contextmanager
     def reserved(self, deliveries: Collection[Delivery]) -> Iterator[None]:
@@ -165,10 +155,10 @@ class Admission:
 
         Return whether it may be claimed. Give back what was not used by `release_calls`.
         """
-        is_plain = delivery.task_type in self._hours.plain
+        is_plain = delivery.task_type in self.hours.plain
         if not is_plain and self.is_type_full(delivery):
             return False
-        permits = self._quotas.reserve_first_call(delivery, delivery.route)
+        permits = self.quotas.reserve_first_call(delivery, delivery.route)
         if permits is None:
             return False
         if permits is not FREE_PERMITS:
@@ -183,7 +173,7 @@ class Admission:
         if held is not None and held[0] == name:
             return
         self._drop_type(delivery)
-        permit = None if name in self._hours.plain else self._quotas.begin_attempt(name)
+        permit = None if name in self.hours.plain else self.quotas.begin_attempt(name)
         if permit is not None:
             self._of_types[delivery] = name, permit
 
@@ -191,7 +181,7 @@ class Admission:
         """Give the permit of a delivery's type back, if it has one."""
         if delivery in self._of_types:
             _, permit = self._of_types.pop(delivery)
-            self._quotas.end_attempt(permit)
+            self.quotas.end_attempt(permit)
 
     def reserve_call_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
@@ -215,9 +205,9 @@ class Admission:
 
         Tasks that may leave the route do not wait if a fallback takes calls.
         """
-        now_s = self._clock.now_s()
-        has_no_way_out = route in self._routes_without_way_out and self._routes.closed(route, now_s)
-        return has_no_way_out or self._routes.waits(route, now_s)
+        now_s = self.clock.now_s()
+        has_no_way_out = route in self._routes_without_way_out and self.routes.closed(route, now_s)
+        return has_no_way_out or self.routes.waits(route, now_s)
 
     def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
         """Return the routes that take a call for a task of a closed route, in order.
@@ -225,8 +215,8 @@ class Admission:
         Without a task, the routes are those that any task may take which waits for this route.
         """
         plan, row = (delivery.plan, delivery.row) if delivery else (None, None)
-        following = self._routes.fallbacks(route, self._clock.now_s(), plan, with_closed=True)
-        return [name for name in following if row is None or not self._guards.keeps_off(row, name)]
+        following = self.routes.fallbacks(route, self.clock.now_s(), plan, with_closed=True)
+        return [name for name in following if row is None or not self.guards.keeps_off(row, name)]
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
@@ -239,16 +229,6 @@ class Admission:
         """Return how many tasks run or are being claimed, by route."""
         return self._busy
 
-    @property
-    def leaving(self) -> bool:
-        """Whether nothing more may begin, because the agent drains."""
-        return self._leaving
-
-    @property
-    def suspects(self) -> tuple[SuspectReport, ...]:
-        """The crash suspects that run, for the agent's report."""
-        return self._suspects.reports
-
     def reasons(self, now_s: float) -> list[Reason]:
         """Return why tasks wait, for the agent's report.
 
@@ -256,12 +236,12 @@ class Admission:
         """
         without_way_out = self._routes_without_way_out
         return [
-            *self._unknown_types.reasons(now_s),
-            *self._hours.reasons(),
-            *self._quotas.quotas.reasons(now_s),
+            *self.unknown_types.reasons(now_s),
+            *self.hours.reasons(),
+            *self.quotas.quotas.reasons(now_s),
             *(
                 replace(reason, fallback="") if reason.name in without_way_out else reason
-                for reason in self._routes.reasons(now_s)
+                for reason in self.routes.reasons(now_s)
             ),
         ]
 
@@ -275,7 +255,7 @@ class Admission:
         fail there. A task whose batch does not allow its present route is given back for its first
         allowed one.
         """
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if (reason := self._refusal(delivery, now_s) or self._reason_to_wait(delivery)) is not None:
             return reason
         plan = delivery.plan
@@ -283,14 +263,14 @@ class Admission:
             not plan.allows(delivery.route) or self._guarded_fallback(delivery)
         ):
             return NotStarted.ROUTE
-        is_plain = delivery.task_type in self._hours.plain
+        is_plain = delivery.task_type in self.hours.plain
         if not is_plain and self.is_type_full(delivery):
             return NotStarted.TYPE
         permits = self._first_calls.pop(delivery, None) if self._first_calls else None
-        permits = permits or self._quotas.reserve_first_call(delivery, delivery.route)
+        permits = permits or self.quotas.reserve_first_call(delivery, delivery.route)
         if permits is None:
             return NotStarted.QUOTA
-        route_call = self._routes.begin(delivery.route, delivery.task_id, now_s)
+        route_call = self.routes.begin(delivery.route, delivery.task_id, now_s)
         if route_call is None:
             permits.close()
             return NotStarted.ROUTE
@@ -299,18 +279,18 @@ class Admission:
             if delivery in self._of_types:
                 self._of_types[delivery][1].is_used = True
         refused_alone = delivery.auth_failed_on == delivery.route and (
-            self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
+            self.routes.answered_since(delivery.route, delivery.auth_failed_at_s)
         )
         return AttemptStart(route_call, permits, refused_alone)
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotStarted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
-        if self._leaving:
+        if self.leaving:
             return NotStarted.LEAVING
         lease = delivery.lease
         if lease is None or not lease.may_call(now_s):
             return NotStarted.LEASE
-        if delivery.suspect and not self._suspects.may_run(delivery):
+        if delivery.suspect and not self.suspects.may_run(delivery):
             return NotStarted.SUSPECT
         return None
 
@@ -318,16 +298,16 @@ class Admission:
         row = delivery.row
         if row is None:
             return None
-        if row.type not in self._hours.plain:
-            if not self._unknown_types.knows(row.type):
-                return self._unknown_types.move(delivery)
-            if not self._hours.is_awake(row.type):
-                return self._hours.move_until_hours(row.type, delivery.task_id)
+        if row.type not in self.hours.plain:
+            if not self.unknown_types.knows(row.type):
+                return self.unknown_types.move(delivery)
+            if not self.hours.is_awake(row.type):
+                return self.hours.move_until_hours(row.type, delivery.task_id)
         if row.routes_allowed is not None or not delivery.plan.is_free:
             delivery.plan = delivery.plan.within_batch(row.routes_allowed)
             if refusal := delivery.plan.refusal:
-                return self._unknown_types.move_for_route(delivery, refusal)
-        stopped = self._guards.guard_of(row, delivery.route)
+                return self.unknown_types.move_for_route(delivery, refusal)
+        stopped = self.guards.guard_of(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 
     def start_on_fallback(self, delivery: Delivery, route: str) -> AttemptStart | None:
@@ -335,8 +315,8 @@ class Admission:
 
         The attempt keeps its slot, which counts for the other route from then on.
         """
-        now_s = self._clock.now_s()
-        if self._leaving or not delivery.may_call(now_s) or not self.is_open_for(delivery, route):
+        now_s = self.clock.now_s()
+        if self.leaving or not delivery.may_call(now_s) or not self.is_open_for(delivery, route):
             return None
         start = self._start(delivery, route, now_s)
         if start is not None:
@@ -348,7 +328,7 @@ class Admission:
     def is_open_for(self, delivery: Delivery, route: str) -> bool:
         """Return whether a fallback takes calls of a claimed task, regardless of its limits."""
         row = delivery.row
-        is_kept_off = row is None or self._guards.keeps_off(row, route)
+        is_kept_off = row is None or self.guards.keeps_off(row, route)
         return not is_kept_off and delivery.plan.allows(route) and not self.closed(route)
 
     def start_again(self, delivery: Delivery) -> AttemptStart | None:
@@ -356,22 +336,22 @@ class Admission:
 
         The call may be the probe of a stopped route. Return None if the route takes no call now.
         """
-        return self._start(delivery, delivery.route, self._clock.now_s())
+        return self._start(delivery, delivery.route, self.clock.now_s())
 
     def may_call_again(self, delivery: Delivery) -> bool:
         """Return whether an attempt may make further calls, regardless of room on its route."""
-        row, is_leased = delivery.row, delivery.may_call(self._clock.now_s())
-        if self._leaving or row is None or not is_leased:
+        row, is_leased = delivery.row, delivery.may_call(self.clock.now_s())
+        if self.leaving or row is None or not is_leased:
             return False
         if delivery.is_on_fallback:
-            return not self._guards.keeps_off(row, delivery.route)
-        return self._guards.guard_of(row, delivery.route) is None
+            return not self.guards.keeps_off(row, delivery.route)
+        return self.guards.guard_of(row, delivery.route) is None
 
     def _start(self, delivery: Delivery, route: str, now_s: float) -> AttemptStart | None:
-        permits = self._quotas.reserve_first_call(delivery, route)
+        permits = self.quotas.reserve_first_call(delivery, route)
         if permits is None:
             return None
-        route_call = self._routes.begin(route, delivery.task_id, now_s)
+        route_call = self.routes.begin(route, delivery.task_id, now_s)
         if route_call is None:
             permits.close()
             return None
@@ -390,15 +370,15 @@ class Admission:
             return Trigger(error_class)
         except ValueError:
             is_of_route = effect_of(outcome.failure.error_class) in {Effect.OUTAGE, Effect.LOCKED}
-            return self._routes.trigger(route, self._clock.now_s()) if is_of_route else None
+            return self.routes.trigger(route, self.clock.now_s()) if is_of_route else None
 
     def closed(self, route: str) -> bool:
         """Return whether a route takes one call at a time at most."""
-        return self._routes.closed(route, self._clock.now_s())
+        return self.routes.closed(route, self.clock.now_s())
 
     def closed_for_s(self, route: str) -> float:
         """Return for how long a route takes no calls at least."""
-        return self._routes.closed_for_s(route, self._clock.now_s())
+        return self.routes.closed_for_s(route, self.clock.now_s())
 
     def _guarded_fallback(self, delivery: Delivery) -> bool:
         """Return whether a delivery is on its fallback and a guard stops its tasks there."""
@@ -406,7 +386,7 @@ class Admission:
         return (
             delivery.is_on_fallback
             and row is not None
-            and self._guards.keeps_off(row, delivery.route)
+            and self.guards.keeps_off(row, delivery.route)
         )
 
     def end(self, start: AttemptStart, outcome: Outcome) -> Outcome:
@@ -416,7 +396,7 @@ class Admission:
         """
         if start.call_permits is not FREE_PERMITS:
             start.call_permits.close()
-        return self._routes.ended(start.route_call, outcome, self._clock.now_s())
+        return self.routes.ended(start.route_call, outcome, self.clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
@@ -424,12 +404,12 @@ class Admission:
         self._busy[delivery.route] += 1
         row = delivery.row
         if row is not None and row.lease_losses:
-            self._suspects.enter(delivery)
+            self.suspects.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
         if delivery.row is not None and delivery.row.lease_losses:
-            self._suspects.leave(delivery)
+            self.suspects.leave(delivery)
         if delivery in self._of_types:
             self._drop_type(delivery)
         self.free += 1
@@ -439,7 +419,7 @@ class Admission:
 
     def stop_starting(self) -> None:
         """Let nothing more begin, because the agent leaves."""
-        self._leaving = True
+        self.leaving = True
 
     def _leave_route(self, route: str, number: int = 1) -> None:
         """Count fewer tasks. Routes come from tasks, so a route without tasks is dropped."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.ports import Ledger, Settlement, Verdict
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Succeeded
 from docllm.producer.publishing.own_orders import OwnOrders
@@ -63,6 +63,7 @@ class Settler:
         settlement = Settlement(
             row, delivery.owner, self._fit(outcome), delivery.route, delivery.origin()
         )
+        delivery.state = DeliveryState.SETTLING
         self._waiting.append((delivery, settlement))
         self._idle.clear()
         if self._may_begin():

@@ -122,7 +122,7 @@ class Slots:
             if _is_unwritten(outcome):
                 self._begin(delivery, partial(self._written, delivery, outcome))
             else:
-                self._settle(delivery, outcome)
+                self.settler.settle(delivery, outcome)
         elif isinstance(decision := self.admission.decide(delivery), AttemptStart):
             self._begin(delivery, partial(self._attempt, delivery, decision))
         elif isinstance(decision, NotStarted):
@@ -174,11 +174,11 @@ class Slots:
             key=delivery.route,
             delay_s=self.longest_tier.delay_s,
         )
-        self._settle(delivery, outcome)
+        self.settler.settle(delivery, outcome)
 
     def give_back(self, delivery: Delivery) -> None:
         """Release a claim whose attempt did not begin."""
-        self._settle(delivery, Released())
+        self.settler.settle(delivery, Released())
 
     def end_overdue(self) -> None:
         """End attempts whose claims are over: what they return could not be stored.
@@ -255,7 +255,7 @@ class Slots:
             # A cancelled run must settle too: its task is released, and its slot is free again.
             del self._running[delivery]
             self.admission.leave(delivery)
-            self._settle(delivery, outcome or Released(delivery.spent))
+            self.settler.settle(delivery, outcome or Released(delivery.spent))
             self.freed.set()
             self._start_ahead()
 
@@ -301,10 +301,6 @@ class Slots:
             delivery.auth_failed_at_s = self.clock.now_s()
             delivery.auth_failed_on = delivery.route
         return outcome
-
-    def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        delivery.state = DeliveryState.SETTLING
-        self.settler.settle(delivery, outcome)
 
 
 def _is_unwritten(outcome: Outcome | None) -> TypeGuard[Succeeded]:

@@ -6,72 +6,28 @@ but not their bodies, so that the agent can read on to records of other routes.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.turns import LaneTurns, MayTake, TenantTurns, always
 from docllm.schemas.task.record.lanes import Lane
 
 RoomByRoute = dict[str, int]
-
-
-class _LaneQueue:
-    """The ready deliveries of one lane, by route."""
-
-    def __init__(self, weight_of: Callable[[str], float]) -> None:
-        self._weight_of = weight_of
-        # Ordered by turns: the route whose turn was last is at the end.
-        self.routes: dict[str, TenantTurns] = {}
-
-    def put(self, delivery: Delivery, *, was_waiting: bool) -> None:
-        if delivery.route not in self.routes:
-            self.routes[delivery.route] = TenantTurns(self._weight_of)
-        self.routes[delivery.route].put(delivery, was_waiting=was_waiting)
-
-    def pop_of(self, route: str, room: RoomByRoute, may: MayTake) -> Delivery | None:
-        """Take the next delivery of a route that has room, and take it from the room."""
-        delivery = self.routes[route].pop(may)
-        if delivery is not None:
-            if len(self.routes) > 1:
-                self.routes[route] = self.routes.pop(route)
-            room[route] -= 1
-        return delivery
-
-    def take_of(self, route: str, limit: int, may: MayTake) -> list[Delivery]:
-        """Take deliveries of a route that takes turns with no other."""
-        queue = self.routes[route]
-        if len(self.routes) > 1:
-            self.routes[route] = self.routes.pop(route)
-        return queue.take(limit, may)
-
-    def next_route(self, room: RoomByRoute) -> str | None:
-        """Return the route whose turn it is, of those that have room and deliveries."""
-        for route, queue in self.routes.items():
-            if queue.size and room.get(route, 0) > 0:
-                return route
-        return None
-
-    def restore(self) -> None:
-        for queue in self.routes.values():
-            queue.restore()
-
-    def drop_unready(self) -> None:
-        for queue in self.routes.values():
-            queue.drop_unready()
-        # Routes come from tasks, so unused names must not pile up.
-        self.routes = {route: queue for route, queue in self.routes.items() if queue.size}
+# The ready deliveries of one lane. The route whose turn was last is at the end.
+TurnsByRoute = dict[str, TenantTurns]
 
 
 class ReadyQueue:
     """The ready queues, by lane and route. `weight_of` gives a tenant's part beside others."""
 
     def __init__(self, *, weight_of: Callable[[str], float] = lambda _tenant: 1.0) -> None:
-        self._lanes = {lane: _LaneQueue(weight_of) for lane in Lane}
+        self._weight_of = weight_of
+        self._lanes: dict[Lane, TurnsByRoute] = {lane: {} for lane in Lane}
         self._turns = LaneTurns()
         self._shelved: set[str] = set()
 
     def __len__(self) -> int:
-        return sum(queue.size for lane in self._lanes.values() for queue in lane.routes.values())
+        return sum(turns.size for routes in self._lanes.values() for turns in routes.values())
 
     @property
     def unshelved(self) -> int:
@@ -81,25 +37,23 @@ class ReadyQueue:
     def unshelved_in(self, lane: Lane) -> int:
         """Return how many deliveries of a lane wait for routes that are not shelved."""
         return sum(
-            queue.size
-            for route, queue in self._lanes[lane].routes.items()
-            if route not in self._shelved
+            turns.size for route, turns in self._lanes[lane].items() if route not in self._shelved
         )
 
     @property
     def routes(self) -> list[str]:
         """The routes that deliveries wait for."""
-        return list(dict.fromkeys(route for lane in self._lanes.values() for route in lane.routes))
+        return list(dict.fromkeys(chain.from_iterable(self._lanes.values())))
 
     @property
     def routes_in_turn(self) -> list[str]:
         """The routes that deliveries wait for, in the order of their next turns."""
-        by_lane = {lane: iter(queue.routes) for lane, queue in self._lanes.items()}
+        by_lane = {lane: iter(routes) for lane, routes in self._lanes.items()}
         return list(dict.fromkeys(self._turns.merge(by_lane)))
 
     def count(self, route: str) -> int:
         """Return how many deliveries wait for a route."""
-        return sum(queue.size for queue in self._of(route))
+        return sum(turns.size for turns in self._of(route))
 
     def is_shelved(self, route: str) -> bool:
         """Return whether a route's deliveries wait without their bodies."""
@@ -107,15 +61,18 @@ class ReadyQueue:
 
     def put(self, delivery: Delivery, *, was_waiting: bool) -> None:
         """Queue a delivery for its route."""
-        self._lanes[delivery.lane].put(delivery, was_waiting=was_waiting)
+        routes = self._lanes[delivery.lane]
+        if delivery.route not in routes:
+            routes[delivery.route] = TenantTurns(self._weight_of)
+        routes[delivery.route].put(delivery, was_waiting=was_waiting)
 
     def shelve(self, route: str) -> Iterator[Delivery]:
         """Shelve a route; return its ready deliveries, whose bodies the caller must drop."""
         self._shelved.add(route)
         return (
             delivery
-            for queue in self._of(route)
-            for delivery in queue
+            for turns in self._of(route)
+            for delivery in turns
             if delivery.state is DeliveryState.READY
         )
 
@@ -126,9 +83,9 @@ class ReadyQueue:
     def next_of(self, route: str, limit: int) -> list[Delivery]:
         """Return the next deliveries of a route, about in the order in which they are taken."""
         queues = {
-            lane: queue.routes[route].next(limit)
-            for lane, queue in self._lanes.items()
-            if route in queue.routes
+            lane: routes[route].next(limit)
+            for lane, routes in self._lanes.items()
+            if route in routes
         }
         if len(queues) == 1:  # there are no turns to take
             (shown,) = queues.values()
@@ -144,34 +101,41 @@ class ReadyQueue:
         deliveries: list[Delivery] = []
         free = {route: room(route) for route in self.routes} if limit > 0 else {}
         usable = [
-            (queue, route)
-            for queue in self._lanes.values()
-            for route, waiting in queue.routes.items()
-            if waiting.size and free.get(route, 0) > 0
+            (routes, route)
+            for routes in self._lanes.values()
+            for route, turns in routes.items()
+            if turns.size and free.get(route, 0) > 0
         ]
-        if len(usable) == 1:
-            ((queue, route),) = usable
-            deliveries = queue.take_of(route, min(limit, free[route]), may)
+        if len(usable) == 1:  # there are no turns to take
+            ((routes, route),) = usable
+            _end_turn(routes, route)
+            deliveries = routes[route].take(min(limit, free[route]), may)
             free[route] -= len(deliveries)
         while len(deliveries) < limit and (delivery := self._pop(free, may)) is not None:
             deliveries.append(delivery)
-        for queue in self._lanes.values():
-            queue.restore()
+        for routes in self._lanes.values():
+            for turns in routes.values():
+                turns.restore()
         self._drop_empty()
         return deliveries
 
     def _pop(self, room: RoomByRoute, may: MayTake) -> Delivery | None:
-        while routes := {
+        """Take the next delivery of a route that has room, and take it from the room."""
+        while next_routes := {
             lane: route
-            for lane, queue in self._lanes.items()
-            if (route := queue.next_route(room)) is not None
+            for lane, routes in self._lanes.items()
+            if (route := _next_route(routes, room)) is not None
         }:
-            lane = self._turns.choose(routes) if len(routes) > 1 else next(iter(routes))
-            delivery = self._lanes[lane].pop_of(routes[lane], room, may)
+            has_turns = len(next_routes) > 1
+            lane = self._turns.choose(next_routes) if has_turns else next(iter(next_routes))
+            routes, route = self._lanes[lane], next_routes[lane]
+            delivery = routes[route].pop(may)
             if delivery is not None:
+                _end_turn(routes, route)
+                room[route] -= 1
                 return delivery
-            if len(routes) > 1:
-                self._turns.take_back(lane, routes)
+            if has_turns:
+                self._turns.take_back(lane, next_routes)
         return None
 
     def take_of(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:
@@ -180,16 +144,32 @@ class ReadyQueue:
 
     def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready: revoked, or asked about again."""
-        for lane in self._lanes.values():
-            lane.drop_unready()
+        for routes in self._lanes.values():
+            for turns in routes.values():
+                turns.drop_unready()
         self._drop_empty()
 
     def _of(self, route: str) -> list[TenantTurns]:
-        return [lane.routes[route] for lane in self._lanes.values() if route in lane.routes]
+        return [routes[route] for routes in self._lanes.values() if route in routes]
 
     def _drop_empty(self) -> None:
-        for lane, queue in self._lanes.items():
-            queue.routes = {route: turns for route, turns in queue.routes.items() if turns.size}
-            if not queue.routes:
+        """Drop the routes without deliveries: routes come from tasks, so names must not pile up."""
+        for lane, routes in self._lanes.items():
+            self._lanes[lane] = {route: turns for route, turns in routes.items() if turns.size}
+            if not self._lanes[lane]:
                 self._turns.forget_credit(lane)
         self._shelved.intersection_update(self.routes)
+
+
+def _next_route(routes: TurnsByRoute, room: RoomByRoute) -> str | None:
+    """Return the route whose turn it is, of those that have room and deliveries."""
+    for route, turns in routes.items():
+        if turns.size and room.get(route, 0) > 0:
+            return route
+    return None
+
+
+def _end_turn(routes: TurnsByRoute, route: str) -> None:
+    """Put a route behind the others of its lane."""
+    if len(routes) > 1:
+        routes[route] = routes.pop(route)

@@ -23,7 +23,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 from opentelemetry.trace import SpanKind as OtelKind
 
 from docllm.producer.tracing import names
-from docllm.producer.tracing.spans import Span, SpanKind
+from docllm.producer.tracing.spans import Span
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.config import OtelConfig
 from docllm.schemas.task.record.trace import SpanId
@@ -37,11 +37,6 @@ GATHER_S = 1.0  # the longest that a span waits for others
 CLOSE_S = 3.0  # the longest that a program's end waits
 ANSWER_BYTES = 1 << 16  # no more of a collector's answer is read
 LATEST_S = 9e9  # the year 2255, which OTLP can still express
-_KINDS = {
-    SpanKind.PRODUCER: OtelKind.PRODUCER,
-    SpanKind.CONSUMER: OtelKind.CONSUMER,
-    SpanKind.CLIENT: OtelKind.CLIENT,
-}
 _SCOPE = InstrumentationScope("docllm", VERSION, names.SEMCONV)
 _SDK_LOG = "opentelemetry"
 
@@ -169,7 +164,7 @@ class OtlpSpans:
             attributes=dict(span.attributes)
             | ({names.ERROR_TYPE: span.error} if span.error else {}),
             links=[Link(_context(link)) for link in span.links],
-            kind=_KINDS[span.kind],
+            kind=OtelKind[span.kind.name],
             status=Status(StatusCode.ERROR) if span.error else Status(),
             start_time=_nanoseconds(span.start_s),
             end_time=_nanoseconds(max(span.start_s, span.end_s)),

@@ -124,5 +124,5 @@ def _kind(delivery: Delivery) -> Kind:
 
 
 def _holder(selection: ReadySelection, tenant: str) -> AgentQuota | None:
-    quotas = selection._admission._quotas.quotas
+    quotas = selection._admission.quotas.quotas
     return quotas._shared((LimitKind.TENANT, tenant))

@@ -376,8 +376,8 @@ class CrowdedAgent:
             return None
         firsts = [
             turns._first(tenant)
-            for lane in self._table._ready._lanes.values()
-            for turns in lane.routes.values()
+            for routes in self._table._ready._lanes.values()
+            for turns in routes.values()
             for tenant in turns._queues
         ]
         for first in firsts:

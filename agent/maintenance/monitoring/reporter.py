@@ -70,7 +70,7 @@ class Reporter:
             routes_left_out=len(routes[MAX_ROUTES:]),
             lag=self._lag(),
             oldest_call=self.slots.oldest_call(),
-            suspects=self.admission.suspects,
+            suspects=self.admission.suspects.reports,
             reasons=tuple(self._reasons(now_s)),
         )
 

@@ -54,7 +54,7 @@ def _cancel_unheard() -> AbstractContextManager[Any]:
 
 
 def _any_type(self: Admission, delivery: Any) -> Any:
-    return self._guards.guard_of(delivery.row, delivery.route)
+    return self.guards.guard_of(delivery.row, delivery.route)
 
 
 def _raised_again(_self: Any, error: BaseException, _context: Any, *, timed_out: bool) -> Any:

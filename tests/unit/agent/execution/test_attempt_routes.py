@@ -277,7 +277,7 @@ def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
     assert attempts.router.closed("a", attempts.now_s)
     assert way.retry_on_route(snoozed("RATE")) is None
 
-    attempts.admission._clock = StillClock(attempts.now_s + 6)
+    attempts.admission.clock = StillClock(attempts.now_s + 6)
 
     assert way.retry_on_route(snoozed("RATE")) == OtherRoute("a")
 

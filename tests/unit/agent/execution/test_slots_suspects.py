@@ -84,9 +84,9 @@ def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def start() -> str:
         slots = run.started()
         await asyncio.sleep(0)
-        suspects = run.harness.slots_admission.suspects
+        suspects = run.harness.slots_admission.suspects.reports
         await slots.drain(5.0)
-        assert run.harness.slots_admission.suspects == ()
+        assert run.harness.slots_admission.suspects.reports == ()
         return "; ".join(map(suspect_text, suspects))
 
     notice = asyncio.run(start())
