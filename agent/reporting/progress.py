@@ -280,12 +280,12 @@ class Progress:
         """
         while True:
             await self.clock.sleep(WARN_S)
-            for line in self.counts.deaths.news(self.group):
+            for line in self.counts.death_news(self.group):
                 log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
 
     async def _log_retries(self) -> None:
         """Log why attempts fail. A wrong address fails all, long before a task is dead of it."""
         while True:
-            for line in self.counts.retries.due(self.clock.now_s(), self.group):
+            for line in self.counts.retry_news(self.clock.now_s(), self.group):
                 log.warning("%s", line, extra={"code": Code.ATTEMPTS_FAIL})
             await self.clock.sleep(CHECK_EVERY_S)

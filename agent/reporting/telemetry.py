@@ -65,68 +65,37 @@ LINE_EVERY_S = 60.0  # between two lines about one class
 
 
 @dataclass(slots=True)
-class _Class:
+class ErrorCount:
+    """The failures of one class of error; `example` is the newest error."""
+
     count: int = 0
     told: int = 0
     told_at_s: float = 0.0
     example: str = ""
 
-    def is_due(self, now_s: float) -> bool:
-        return self.count > self.told and (not self.told or now_s - self.told_at_s >= LINE_EVERY_S)
 
-
-class Retries:
-    """Counts failed attempts, each class of error with its newest error as example.
-
-    Errors of handlers are not counted here: they are logged with their traceback.
-    """
+class ErrorCounts:
+    """Counts failures by class of error."""
 
     def __init__(self) -> None:
-        self._classes: dict[str, _Class] = {}
+        self._classes: dict[str, ErrorCount] = {}
 
     def note(self, failure: Failure) -> None:
-        """Count an attempt after which its task waits in a retry tier."""
-        if failure.error_class is ErrorClass.HANDLER:
-            return
-        kind = self._classes.setdefault(failure.error_class, _Class())
+        """Count a failure."""
+        kind = self._classes.setdefault(failure.error_class, ErrorCount())
         kind.count += 1
         kind.example = failure.text
 
-    def due(self, now_s: float, group: str) -> list[str]:
-        """Return a line for each class at once, and then once a minute while its count grows."""
-        lines = []
-        for name, kind in self._classes.items():
-            if kind.is_due(now_s):
-                kind.told, kind.told_at_s = kind.count, now_s
-                lines.append(
-                    f"{number_of(kind.count, 'attempt')} failed and will be made again, with "
-                    f"{name}, such as: {one_line(kind.example)}; to test the LLM: "
-                    f"docllm check --group {group}"
-                )
-        return lines
-
-
-@dataclass(slots=True)
-class Deaths:
-    """The tasks that died in this agent, by error class, each with its newest error as example."""
-
-    count: dict[str, int] = field(default_factory=dict)
-    example: dict[str, str] = field(default_factory=dict)
-    reported: dict[str, int] = field(default_factory=dict)
-
-    def note(self, failure: Failure) -> None:
-        """Count a dead task."""
-        name = failure.error_class
-        self.count[name] = self.count.get(name, 0) + 1
-        self.example[name] = failure.text
-
-    def news(self, group: str) -> list[str]:
-        """Return a line for each error class in which tasks died since the last call."""
-        new_names = [
-            name for name, number in self.count.items() if number != self.reported.get(name)
-        ]
-        self.reported = dict(self.count)
-        return death_lines({name: self.count[name] for name in new_names}, self.example, group)
+    def news(self, now_s: float, every_s: float) -> dict[str, ErrorCount]:
+        """Return the classes that grew since they were told, each at once and then `every_s`."""
+        grown = {
+            name: kind
+            for name, kind in self._classes.items()
+            if kind.count > kind.told and (not kind.told or now_s - kind.told_at_s >= every_s)
+        }
+        for kind in grown.values():
+            kind.told, kind.told_at_s = kind.count, now_s
+        return grown
 
 
 def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str) -> list[str]:
@@ -185,8 +154,10 @@ class Counts:
     # What differs from the settings that a topic must have, by topic.
     changed_topics: Mapping[str, str] = field(default_factory=dict)
     settings_refused: str = ""  # why changed settings are not used; empty if nothing was refused
-    deaths: Deaths = field(default_factory=Deaths)
-    retries: Retries = field(default_factory=Retries)
+    deaths: ErrorCounts = field(default_factory=ErrorCounts)
+    # Attempts after which their tasks wait in a retry tier, but not those that a handler failed:
+    # its errors are logged with their traceback.
+    retries: ErrorCounts = field(default_factory=ErrorCounts)
     handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
     odd_answers: OddAnswers = field(default_factory=OddAnswers)
     # Tasks that this agent took from other claims, by cause.
@@ -210,7 +181,27 @@ class Counts:
             if name == "dead" and isinstance(outcome, Dead | Snooze):
                 self.deaths.note(outcome.failure)
             if name == "retried" and isinstance(outcome, Retry):
-                self.retries.note(outcome.failure)
+                failure = outcome.failure
+                if failure.error_class is not ErrorClass.HANDLER:
+                    self.retries.note(failure)
+
+    def death_news(self, group: str) -> list[str]:
+        """Return a line for each error class in which tasks died since the last call."""
+        news = self.deaths.news(0.0, 0.0)
+        dead = {name: kind.count for name, kind in news.items()}
+        return death_lines(dead, {name: kind.example for name, kind in news.items()}, group)
+
+    def retry_news(self, now_s: float, group: str) -> list[str]:
+        """Return a line for each class of failed attempts, at once, then once a minute.
+
+        A class whose count has not grown is left out.
+        """
+        return [
+            f"{number_of(kind.count, 'attempt')} failed and will be made again, with "
+            f"{name}, such as: {one_line(kind.example)}; to test the LLM: "
+            f"docllm check --group {group}"
+            for name, kind in self.retries.news(now_s, LINE_EVERY_S).items()
+        ]
 
     def adds_to(self, *, succeeded: int, dead: int, cancelled: int) -> bool:
         """Return whether the summary differs from these counts of the whole group."""

@@ -4,14 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
-from docllm.agent.ports.outcome import Failure
 from docllm.agent.reporting.latest_report import LatestReport
 from docllm.agent.reporting.progress import WARN_S, Progress, why_still
-from docllm.agent.reporting.telemetry import Counts, Retries
+from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.reporting.views import CHECK_EVERY_S, LINE_S, DeadExample, Note, from_line
 from docllm.producer.ledger.dead_letters import error_groups
 from docllm.producer.ledger.status import progress
@@ -20,7 +18,6 @@ from docllm.schemas.agent_report import AgentReport, CallReport, Reason
 from docllm.schemas.codes import Code
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.transactions import Transactions
-from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import Guard, GuardCause
 from tests.support.doubles import double_of, stand_in
 
@@ -83,7 +80,7 @@ def progress_of(
     reasons: tuple[Reason, ...] = (),
     waiting: Waiting = NOTHING,
     deaths: Callable[[], list[str]] = list,
-    retries: Retries | None = None,
+    retries: list[str] | None = None,
     tell: Callable[[bytes], None] | None = None,
     first: bool = True,
     succeeded: int = 0,
@@ -94,8 +91,8 @@ def progress_of(
     latest.put(AgentReport(reasons=reasons))
     counts = double_of(
         Counts,
-        deaths=SimpleNamespace(news=lambda _group: deaths()),
-        retries=retries or Retries(),
+        death_news=lambda _group: deaths(),
+        retry_news=lambda _now_s, _group: [retries.pop(0)] if retries else [],
         adds_to=lambda **ends: ends["succeeded"] != succeeded,
         summary=lambda: f"{succeeded} succeeded",
     )
@@ -300,13 +297,9 @@ def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) 
 
 def test_a_failed_attempt_is_logged_before_a_task_is_dead(caplog: pytest.LogCaptureFixture) -> None:
     """With a wrong address, the log says at once why nothing succeeds."""
-    retries = Retries()
-    retries.note(Failure(ErrorClass.NETWORK, "connection refused"))
+    messages = logged(progress_of(retries=["1 attempt failed with NETWORK"]), caplog)
 
-    messages = logged(progress_of(retries=retries), caplog)
-
-    told = [message for message in messages if "NETWORK, such as: connection refused" in message]
-    assert len(told) == 1
+    assert messages.count("1 attempt failed with NETWORK") == 1
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

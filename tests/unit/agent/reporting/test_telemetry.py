@@ -7,7 +7,7 @@ import pytest
 
 from docllm.agent.ports import Verdict
 from docllm.agent.ports.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
-from docllm.agent.reporting.telemetry import LINE_EVERY_S, Counts, Retries, dead_lines
+from docllm.agent.reporting.telemetry import LINE_EVERY_S, Counts, dead_lines
 from docllm.schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[4]
@@ -35,7 +35,7 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
     refused = [dead(ErrorClass.BAD_REQUEST, f"400: no parameter {number}") for number in range(2)]
     counts = noted(*refused, dead(ErrorClass.TOO_LONG, "400: too long\x1b[31m\nFORGED"), GOOD)
 
-    assert counts.deaths.news("g") == [
+    assert counts.death_news("g") == [
         "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1",
         (
             "1 task dead with TOO_LONG, for example 400: too long [31m FORGED; more: "
@@ -47,19 +47,19 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
 def test_dead_tasks_are_logged_once() -> None:
     """Each minute the log names the classes in which tasks died since, with their total."""
     counts = noted(dead(ErrorClass.BAD_REQUEST, "a"), dead(ErrorClass.TOO_LONG, "b"))
-    assert len(counts.deaths.news("g")) == 2
-    assert counts.deaths.news("g") == []
+    assert len(counts.death_news("g")) == 2
+    assert counts.death_news("g") == []
 
     counts.note(dead(ErrorClass.TOO_LONG, "c"), Verdict.SETTLED)
 
-    assert [line.partition(";")[0] for line in counts.deaths.news("g")] == [
+    assert [line.partition(";")[0] for line in counts.death_news("g")] == [
         "2 tasks dead with TOO_LONG, for example c"
     ]
 
 
 def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
-    assert noted(dead(ErrorClass.TOO_LONG, "x"), verdict=Verdict.SUPERSEDED).deaths.news("g") == []
+    assert noted(dead(ErrorClass.TOO_LONG, "x"), verdict=Verdict.SUPERSEDED).death_news("g") == []
 
 
 @pytest.mark.parametrize(
@@ -130,36 +130,28 @@ def test_why_attempts_are_made_again_is_kept_for_the_log() -> None:
     """The error of an attempt that the ledger sent to a tier is kept; a refused one is not."""
     again = Retry(Failure(ErrorClass.NETWORK, "connection refused"), Spent(), "30s", 30.0)
 
-    assert len(noted(again).retries.due(0.0, "g")) == 1
-    assert noted(again, verdict=Verdict.SUPERSEDED).retries.due(0.0, "g") == []
-
-
-def refused(number: int = 1) -> Failure:
-    """Return the failure of a call that found no server."""
-    return Failure(ErrorClass.NETWORK, f"connection {number} refused")
+    assert len(noted(again).retry_news(0.0, "g")) == 1
+    assert noted(again, verdict=Verdict.SUPERSEDED).retry_news(0.0, "g") == []
 
 
 def test_the_first_of_a_class_is_told_at_once_and_the_others_once_a_minute() -> None:
     """A class is told again only a minute later, and only if more attempts failed."""
-    retries = Retries()
-    retries.note(refused())
-    first = retries.due(0.0, "g")
-    retries.note(refused(2))
-    retries.note(Failure(ErrorClass.SERVER, "500"))
-    soon = retries.due(1.0, "g")
-    later = retries.due(LINE_EVERY_S, "g")
+
+    def again(error_class: ErrorClass, text: str) -> None:
+        counts.note(Retry(Failure(error_class, text), Spent(), "30s", 30.0), Verdict.SETTLED)
+
+    counts = Counts()
+    again(ErrorClass.NETWORK, "connection 1 refused")
+    first = counts.retry_news(0.0, "g")
+    again(ErrorClass.NETWORK, "connection 2 refused")
+    again(ErrorClass.SERVER, "500")
+    again(ErrorClass.HANDLER, "KeyError: 'total'")  # logged elsewhere, with its traceback
+    soon = counts.retry_news(1.0, "g")
+    later = counts.retry_news(LINE_EVERY_S, "g")
 
     assert [line.partition(";")[0] for line in (*first, *soon, *later)] == [
         "1 attempt failed and will be made again, with NETWORK, such as: connection 1 refused",
         "1 attempt failed and will be made again, with SERVER, such as: 500",
         "2 attempts failed and will be made again, with NETWORK, such as: connection 2 refused",
     ]
-    assert retries.due(LINE_EVERY_S * 3, "g") == []
-
-
-def test_errors_of_handlers_are_left_to_their_own_lines() -> None:
-    """The log has each handler's error with its traceback, and not once more here."""
-    retries = Retries()
-    retries.note(Failure(ErrorClass.HANDLER, "KeyError: 'total'"))
-
-    assert retries.due(0.0, "g") == []
+    assert counts.retry_news(LINE_EVERY_S * 3, "g") == []
