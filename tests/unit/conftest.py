@@ -1,5 +1,7 @@
-"""A ledger for unit tests, an SQLite file with the tables of this version, and a log as it was."""
+"""Async tests, a ledger of this version in an SQLite file, and a log as it was."""
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,16 @@ import pytest
 
 from docllm.schemas.ledger.database import Database
 from docllm.schemas.ledger.tables import metadata
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -168,16 +168,12 @@ def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
     assert 3600.0 <= outcome.delay_s <= 1.2 * 3600.0
 
 
-def test_moves_are_limited_in_rate() -> None:
+async def test_moves_are_limited_in_rate() -> None:
     """Moves have a rate limit: a thousand tasks at once take two seconds."""
     time = Time()
     gate = guards(RAISED, time=time)
-
-    async def move_all() -> None:
-        for number in range(1000):
-            await gate.join_look_or_move(RAISED, number)
-
-    asyncio.run(move_all())
+    for number in range(1000):
+        await gate.join_look_or_move(RAISED, number)
 
     assert 1.9 < time.s < 2.1
 

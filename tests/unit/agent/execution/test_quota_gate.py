@@ -9,7 +9,7 @@ import pytest
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
-from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.handlers.calls.permits import CallEnd, CallPermits
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Failure, Snooze, Spent, Succeeded
@@ -84,6 +84,16 @@ def task(clock: StepClock) -> Delivery:
     return delivery
 
 
+def granted(*, starts_in_s: float = 0.0) -> tuple[QuotaGate, GrantingStore, StepClock, CallPermits]:
+    """Return a gate, and the permits of an attempt whose first call was granted."""
+    gate, store, clock = made()
+    delivery = task(clock)
+    store.grant(gate.first_call(delivery, ROUTE), starts_in_s=starts_in_s)
+    permits = gate.reserve_first_call(delivery, ROUTE)
+    assert permits is not None
+    return gate, store, clock, permits
+
+
 def reply(status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
     return Reply(status, headers or {}, b"{}")
 
@@ -140,23 +150,15 @@ RATE = Snooze(Failure(ErrorClass.RATE, "429"), Spent(), 2.0)
         (None, (1, 100, 500), 0),
     ],
 )
-def test_a_call_is_settled_by_how_it_ended(
+async def test_a_call_is_settled_by_how_it_ended(
     end: CallEnd | None, refund: tuple[int, int, int], refused: int
 ) -> None:
     """What it did not use is given back, and what it used more is owed."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
-
-    async def call() -> None:
-        permit = await permits.acquire(400, None, 60.0)
-        assert permit is not None
-        permits.release(permit, end)
-        permits.close()
-
-    asyncio.run(call())
+    _gate, store, _clock, permits = granted()
+    permit = await permits.acquire(400, None, 60.0)
+    assert permit is not None
+    permits.release(permit, end)
+    permits.close()
     store.grant()
 
     told = store.requests[-1]
@@ -165,23 +167,15 @@ def test_a_call_is_settled_by_how_it_ended(
     assert (told.refused, told.retry_after_s, told.running) == (refused, 7.0 * refused, 0)
 
 
-def test_the_headers_say_what_is_left() -> None:
+async def test_the_headers_say_what_is_left() -> None:
     """The lowest share is passed on."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
+    _gate, store, _clock, permits = granted()
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "6"}
-
-    async def call() -> None:
-        permit = await permits.acquire(400, None, 60.0)
-        assert permit is not None
-        permits.release(
-            permit, CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9)))
-        )
-
-    asyncio.run(call())
+    permit = await permits.acquire(400, None, 60.0)
+    assert permit is not None
+    permits.release(
+        permit, CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9)))
+    )
     store.grant()
 
     assert store.requests[-1].remaining == 0.1
@@ -189,11 +183,7 @@ def test_the_headers_say_what_is_left() -> None:
 
 def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
     """A handler may fail before its first call, or need no call."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
+    _gate, store, _clock, permits = granted()
 
     permits.close()
     store.grant()
@@ -203,92 +193,58 @@ def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
 
 def test_a_call_waits_for_its_start() -> None:
     """The calls of an account begin one after another."""
-    gate, store, clock = made()
-    store.grant(gate.first_call(task(clock), ROUTE), starts_in_s=0.4)
-    permits = gate.reserve_first_call(task(clock), ROUTE)
-    assert permits is not None
+    _gate, _store, clock, permits = granted(starts_in_s=0.4)
 
     assert asyncio.run(permits.acquire(400, None, 60.0)) is not None
 
     assert clock.now_s() == pytest.approx(100.4)
 
 
-def test_a_call_that_is_cancelled_before_its_start_is_given_back() -> None:
+async def test_a_call_that_is_cancelled_before_its_start_is_given_back() -> None:
     """The agent leaves, or the attempt's time has ended."""
-    gate, store, clock = made()
-    store.grant(gate.first_call(task(clock), ROUTE), starts_in_s=0.4)
-    permits = gate.reserve_first_call(task(clock), ROUTE)
-    assert permits is not None
-
-    async def cancelled() -> None:
-        call = asyncio.create_task(permits.acquire(400, None, 60.0))
-        await asyncio.sleep(0)
-        call.cancel()
-        await asyncio.wait([call])
-        assert call.cancelled()
-
-    asyncio.run(cancelled())
+    _gate, store, _clock, permits = granted(starts_in_s=0.4)
+    call = asyncio.create_task(permits.acquire(400, None, 60.0))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
     store.grant()
 
     assert (store.requests[-1].refund.requests, store.requests[-1].running) == (1, 0)
 
 
-def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
+async def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     """A second call asks with its own size; a task that has not begun leaves it the grant."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
-
-    async def calls() -> None:
-        first = await permits.acquire(400, None, 60.0)
-        assert first is not None
-        permits.release(first, CallEnd())
-        second = asyncio.create_task(permits.acquire(800, 50, 60.0))
-        await asyncio.sleep(0)
-        (ask,) = gate.waiting(ROUTE)
-        assert ask.charge == Charge(tokens_in=200, tokens_out=50)
-        store.grant(ask)
-        assert gate.room(ROUTE, clock.now_s()) == 0
-        assert await second is not None
-        assert gate.waiting(ROUTE) == []
-
-    asyncio.run(calls())
+    gate, store, clock, permits = granted()
+    first = await permits.acquire(400, None, 60.0)
+    assert first is not None
+    permits.release(first, CallEnd())
+    second = asyncio.create_task(permits.acquire(800, 50, 60.0))
+    await asyncio.sleep(0)
+    (ask,) = gate.waiting(ROUTE)
+    assert ask.charge == Charge(tokens_in=200, tokens_out=50)
+    store.grant(ask)
+    assert gate.room(ROUTE, clock.now_s()) == 0
+    assert await second is not None
+    assert gate.waiting(ROUTE) == []
 
 
-def test_a_call_that_gets_no_permit_in_time_is_not_made() -> None:
+async def test_a_call_that_gets_no_permit_in_time_is_not_made() -> None:
     """The attempt ends instead, and nothing waits any more."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
-
-    async def calls() -> None:
-        await permits.acquire(400, None, 60.0)
-        assert await permits.acquire(400, None, 5.0) is None
-
-    asyncio.run(calls())
+    gate, _store, clock, permits = granted()
+    await permits.acquire(400, None, 60.0)
+    assert await permits.acquire(400, None, 5.0) is None
 
     assert clock.now_s() >= 105.0
     assert gate.waiting_routes == set()
 
 
-def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
+async def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     """As many tasks as ended lately may soon begin."""
-    gate, store, clock = made()
-    delivery = task(clock)
-    store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.reserve_first_call(delivery, ROUTE)
-    assert permits is not None
-
-    async def call() -> None:
-        permit = await permits.acquire(400, None, 60.0)
-        assert permit is not None
-        permits.release(permit, CallEnd())
-
-    asyncio.run(call())
+    gate, _store, _clock, permits = granted()
+    permit = await permits.acquire(400, None, 60.0)
+    assert permit is not None
+    permits.release(permit, CallEnd())
 
     assert [gate.ended_lately()[ROUTE] for _ in range(3)] == [1, 1, 0]
 
@@ -314,19 +270,13 @@ def test_calls_are_reserved_before_a_claim() -> None:
     assert store.requests[-1].running == 1
 
 
-def test_nothing_is_kept_of_calls_without_limits() -> None:
+async def test_nothing_is_kept_of_calls_without_limits() -> None:
     """Tasks name models, and so routes, of which there may be any number."""
     gate, _, clock = made(Config())
     permits = gate.reserve_first_call(task(clock), "some/model")
     assert permits is not None
-
-    async def call() -> None:
-        permit = await permits.acquire(400, None, 60.0)
-        assert permit is not None
-        permits.release(
-            permit, CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50)))
-        )
-
-    asyncio.run(call())
+    permit = await permits.acquire(400, None, 60.0)
+    assert permit is not None
+    permits.release(permit, CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))))
 
     assert gate.ended_lately() == {}

@@ -72,18 +72,14 @@ def test_nothing_is_claimed_before_the_guards_are_known() -> None:
     assert harness.slots_admission.room() == 8
 
 
-def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
+async def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
     """A task that waits for its turn to be moved is released when the agent leaves."""
     harness = SlotsHarness(routes(), ending(GOOD))
     harness.guards.replace([RAISED])
-
-    async def leave() -> None:
-        slots = harness.slots()
-        for number in range(1, 9):
-            slots.start(claimed(number, harness.clock.now_s()))
-        await asyncio.sleep(0)
-        await slots.drain(0)
-
-    asyncio.run(leave())
+    slots = harness.slots()
+    for number in range(1, 9):
+        slots.start(claimed(number, harness.clock.now_s()))
+    await asyncio.sleep(0)
+    await slots.drain(0)
 
     assert {type(outcome) for outcome in harness.settler.outcomes} == {Released}

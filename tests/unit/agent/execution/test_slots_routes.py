@@ -63,49 +63,43 @@ def test_a_handler_that_ignores_its_cancellation_delays_no_drain(
     assert "1 handlers go on though they were cancelled" in caplog.text
 
 
-def test_an_attempt_that_outlives_its_claim_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_attempt_that_outlives_its_claim_is_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """No slot is lost to a call that never returns; a younger attempt goes on."""
     harness = SlotsHarness(routes(slots=3), hanging)
-
-    async def run() -> None:
-        running, now_s = harness.slots(), harness.clock.now_s()
-        for number, claimed_at_s in enumerate((now_s - 660.5, now_s - 659.0)):
-            delivery = claimed(number, now_s)
-            delivery.claimed_at_s = claimed_at_s
-            running.start(delivery)
-        await asyncio.sleep(0)
-        running.end_overdue()
-        await asyncio.sleep(0)
-        assert running.running == 1
-        await running.drain(0.0)
-
-    asyncio.run(run())
+    running, now_s = harness.slots(), harness.clock.now_s()
+    for number, claimed_at_s in enumerate((now_s - 660.5, now_s - 659.0)):
+        delivery = claimed(number, now_s)
+        delivery.claimed_at_s = claimed_at_s
+        running.start(delivery)
+    await asyncio.sleep(0)
+    running.end_overdue()
+    await asyncio.sleep(0)
+    assert running.running == 1
+    await running.drain(0.0)
 
     assert [type(outcome) for outcome in harness.settler.outcomes] == [Released, Released]
     assert caplog.text.count("has outlived its claim") == 1
 
 
-def test_a_standstill_of_the_machine_is_no_bug(
+async def test_a_standstill_of_the_machine_is_no_bug(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time limits of attempts end them; one that they do not end is ended a tick later."""
     harness = SlotsHarness(routes(slots=3), hanging)
-
-    async def run() -> None:
-        running, now_s = harness.slots(), harness.clock.now_s()
-        running.start(claimed(0, now_s))
-        await asyncio.sleep(0)
-        monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 700.0)
-        running.end_overdue()
-        await asyncio.sleep(0)
-        assert running.running == 1
-        monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 701.0)
-        running.end_overdue()
-        await asyncio.sleep(0)
-        assert running.running == 0
-        await running.drain(0.0)
-
-    asyncio.run(run())
+    running, now_s = harness.slots(), harness.clock.now_s()
+    running.start(claimed(0, now_s))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 700.0)
+    running.end_overdue()
+    await asyncio.sleep(0)
+    assert running.running == 1
+    monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 701.0)
+    running.end_overdue()
+    await asyncio.sleep(0)
+    assert running.running == 0
+    await running.drain(0.0)
 
     assert caplog.text.count("has outlived its claim") == 1
 

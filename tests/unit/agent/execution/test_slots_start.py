@@ -43,7 +43,7 @@ def doomed(now_s: float) -> Delivery:
 @pytest.mark.parametrize(
     ("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)]
 )
-def test_a_claim_that_needs_no_call_is_not_moved(
+async def test_a_claim_that_needs_no_call_is_not_moved(
     make: Callable[[float], Delivery], kind: type[Outcome]
 ) -> None:
     """A claim that needs no call is not moved while its route is closed.
@@ -51,13 +51,9 @@ def test_a_claim_that_needs_no_call_is_not_moved(
     Its answer, which is there, would be paid twice.
     """
     harness = SlotsHarness(routes(), ending(GOOD))
-
-    async def move() -> None:
-        slots = harness.slots()
-        slots.move(make(harness.clock.now_s()))
-        await slots.drain(5.0)
-
-    asyncio.run(move())
+    slots = harness.slots()
+    slots.move(make(harness.clock.now_s()))
+    await slots.drain(5.0)
 
     (outcome,) = harness.settler.outcomes
     assert isinstance(outcome, kind)
@@ -78,7 +74,7 @@ def test_a_claim_that_needs_no_call_is_settled_at_once(
     assert harness.counts.attempts == 0
 
 
-def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
+async def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
     """Whoever watches the loop sees an asyncio task, and names the task of the batch."""
     found: list[BlockReport | None] = []
 
@@ -89,16 +85,12 @@ def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
         return GOOD
 
     harness, slots = SlotsHarness(routes(), act), []
-
-    async def run() -> None:
-        slots.append(harness.slots())
-        slots[0].start(claimed(5, harness.clock.now_s()))
-        await slots[0].drain(5.0)
-        own = asyncio.current_task()
-        assert own is not None
-        found.append(slots[0].work_of(own))
-
-    asyncio.run(run())
+    slots.append(harness.slots())
+    slots[0].start(claimed(5, harness.clock.now_s()))
+    await slots[0].drain(5.0)
+    own = asyncio.current_task()
+    assert own is not None
+    found.append(slots[0].work_of(own))
 
     assert found == [BlockReport(task=5, batch="b", key="k", type="document"), None]
 

@@ -65,31 +65,23 @@ def test_one_suspect_runs_at_a_time(
     assert Run(*running).takes(losses) == (takes, room)
 
 
-def test_a_second_suspect_is_released() -> None:
+async def test_a_second_suspect_is_released() -> None:
     """What was claimed in error does not begin."""
     run = Run(2, 2)
-
-    async def start() -> None:
-        await run.started().drain(5.0)
-
-    asyncio.run(start())
+    await run.started().drain(5.0)
 
     assert run.harness.settler.outcomes == [Released(), GOOD]
 
 
-def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """If the process dies, its log's last line names the task; until it ends, so does `status`."""
     run = Run(3)
-
-    async def start() -> str:
-        slots = run.started()
-        await asyncio.sleep(0)
-        suspects = run.harness.slots_admission.suspects.reports
-        await slots.drain(5.0)
-        assert run.harness.slots_admission.suspects.reports == ()
-        return "; ".join(map(suspect_text, suspects))
-
-    notice = asyncio.run(start())
+    slots = run.started()
+    await asyncio.sleep(0)
+    suspects = run.harness.slots_admission.suspects.reports
+    await slots.drain(5.0)
+    assert run.harness.slots_admission.suspects.reports == ()
+    notice = "; ".join(map(suspect_text, suspects))
 
     assert notice == "task k of batch b runs alone in its agent: 3 agents were lost over it"
     assert notice in caplog.text

@@ -53,35 +53,31 @@ def test_the_partitions_of_all_lanes_count_together() -> None:
     assert share() == 0.125
 
 
-def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier() -> None:
+async def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier() -> None:
     """There may be more agents than partitions, and each topic of a tier is assigned by itself.
 
     Its limit is small, so that many such agents together stay within the caution of shares.
     """
-
-    async def story() -> list[int]:
-        partitions, clock = Partitions({}, limits=InFlightLimits()), HandClock()
-        share = PartitionShare(
-            partitions=partitions, topics=(TASKS,), describe=Bus().describe, clock=SystemClock()
-        )
-        partitions.assign([Partition(TIER, "id", 0, 1)])
-        duty = asyncio.create_task(share.run())
-        await asyncio.sleep(0)
-        duty.cancel()
-        store, granted = ShareGrantStore(partitions=share, clock=clock), []
-        ask = WaitingCall(charge=Charge(tokens_in=100, tokens_out=100))
-        for limits in (QuotaLimits(rpm=600), QuotaLimits(tpm=60_000)):
-            granted.append(0)
-            for sequence in range(1, 121):
-                clock.at_s += 0.5
-                request = QuotaRequest(
-                    key=str(limits), limits=limits, sequence=sequence, running=0, waiting=(ask,)
-                )
-                (answer,) = await store.exchange([request])
-                granted[-1] += sum(answer.granted)
-        return granted
-
-    calls, calls_by_tokens = asyncio.run(story())
+    partitions, clock = Partitions({}, limits=InFlightLimits()), HandClock()
+    share = PartitionShare(
+        partitions=partitions, topics=(TASKS,), describe=Bus().describe, clock=SystemClock()
+    )
+    partitions.assign([Partition(TIER, "id", 0, 1)])
+    duty = asyncio.create_task(share.run())
+    await asyncio.sleep(0)
+    duty.cancel()
+    store, granted = ShareGrantStore(partitions=share, clock=clock), []
+    ask = WaitingCall(charge=Charge(tokens_in=100, tokens_out=100))
+    for limits in (QuotaLimits(rpm=600), QuotaLimits(tpm=60_000)):
+        granted.append(0)
+        for sequence in range(1, 121):
+            clock.at_s += 0.5
+            request = QuotaRequest(
+                key=str(limits), limits=limits, sequence=sequence, running=0, waiting=(ask,)
+            )
+            (answer,) = await store.exchange([request])
+            granted[-1] += sum(answer.granted)
+    calls, calls_by_tokens = granted
 
     assert 6 <= calls <= 600 / 4 / 8
     assert 3 <= calls_by_tokens <= 300 / 4 / 8

@@ -275,16 +275,12 @@ def test_a_run_that_is_ended_says_what_is_left(caplog: pytest.LogCaptureFixture,
     assert line.startswith("ended with 30 of 60 tasks not done, which any agent goes on with")
 
 
-def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_child_lets_its_parent_tell_the_end(caplog: pytest.LogCaptureFixture) -> None:
     """The parent gets the totals, an example of each class, and the notes."""
     told: list[bytes] = []
-
-    async def run() -> None:
-        progress = progress_of(*END, tell=told.append)
-        await progress.begin()
-        await progress.log_done(notes)
-
-    asyncio.run(run())
+    progress = progress_of(*END, tell=told.append)
+    await progress.begin()
+    await progress.log_done(notes)
 
     assert list(map(from_line, told)) == [
         *END,

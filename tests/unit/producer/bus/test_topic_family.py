@@ -121,23 +121,19 @@ class Limited(EmbeddedTopicAdmin):
         return states
 
 
-def test_results_may_have_any_retention(database: Database, tmp_path: Path) -> None:
+async def test_results_may_have_any_retention(database: Database, tmp_path: Path) -> None:
     """Their readers know how long they need them; waiting work and letters have no limit."""
-
-    async def run() -> None:
-        admin = Limited(tmp_path / "bus.sqlite")
-        with_results = replace(TOPICS, results=True)
-        try:
-            made = family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite"), with_results)
-            lines = await made.apply(4, None)
-            assert "group.results: made with 4 partitions" in lines
-            assert await family(database, admin, with_results).differences() == [
-                "topic group.dlq: retention.ms is 60000, must be -1"
-            ]
-        finally:
-            await admin.close()
-
-    asyncio.run(run())
+    admin = Limited(tmp_path / "bus.sqlite")
+    with_results = replace(TOPICS, results=True)
+    try:
+        made = family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite"), with_results)
+        lines = await made.apply(4, None)
+        assert "group.results: made with 4 partitions" in lines
+        assert await family(database, admin, with_results).differences() == [
+            "topic group.dlq: retention.ms is 60000, must be -1"
+        ]
+    finally:
+        await admin.close()
 
 
 class OlderLetters(EmbeddedTopicAdmin):
@@ -160,33 +156,29 @@ class OlderLetters(EmbeddedTopicAdmin):
         self.codec = ""
 
 
-def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
+async def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
     database: Database, tmp_path: Path
 ) -> None:
     """Another codec is no difference, so agents start; the advice says how to change it."""
+    admin = OlderLetters(tmp_path / "bus.sqlite")
+    try:
+        await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
+        older = family(database, admin)
 
-    async def run() -> None:
-        admin = OlderLetters(tmp_path / "bus.sqlite")
-        try:
-            await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
-            older = family(database, admin)
-
-            assert await older.differences() == []
-            assert (await older.require()).topic_ids
-            (advice,) = await older.advice()
-            assert advice == (
-                "topic group.dlq: compression.type is producer, and some clients cannot read its "
-                "records; to change that: docllm topics apply --group group"
-            )
-            assert await older.apply(4, None) == [
-                "group.dlq: compression.type set to gzip; older records stay as they are"
-            ]
-            assert await older.apply(4, None) == []
-            assert await older.advice() == []
-        finally:
-            await admin.close()
-
-    asyncio.run(run())
+        assert await older.differences() == []
+        assert (await older.require()).topic_ids
+        (advice,) = await older.advice()
+        assert advice == (
+            "topic group.dlq: compression.type is producer, and some clients cannot read its "
+            "records; to change that: docllm topics apply --group group"
+        )
+        assert await older.apply(4, None) == [
+            "group.dlq: compression.type set to gzip; older records stay as they are"
+        ]
+        assert await older.apply(4, None) == []
+        assert await older.advice() == []
+    finally:
+        await admin.close()
 
 
 @pytest.mark.parametrize(("codec", "advised"), [("uncompressed", 0), ("gzip", 0), ("zstd", 1)])

@@ -25,7 +25,7 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
+async def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is locked for long raises the error of a server that does not answer.
@@ -36,24 +36,20 @@ def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
     monkeypatch.setattr(bus_file, "_BUSY_S", 0.01)
     monkeypatch.setattr(bus_executor, "LOCKED_S", 0.0)
     path = tmp_path / "bus.sqlite"
-
-    async def test() -> None:
-        admin = EmbeddedTopicAdmin(path)
-        try:
-            await admin.create("t", 1, None)
-            with (
-                held(path),
-                pytest.raises(
-                    UnreachableError,
-                    match=r"bus\.sqlite does not answer: database is locked; check",
-                ),
-            ):
-                await admin.trim({("t", 0): 0})
+    admin = EmbeddedTopicAdmin(path)
+    try:
+        await admin.create("t", 1, None)
+        with (
+            held(path),
+            pytest.raises(
+                UnreachableError,
+                match=r"bus\.sqlite does not answer: database is locked; check",
+            ),
+        ):
             await admin.trim({("t", 0): 0})
-        finally:
-            await admin.close()
-
-    asyncio.run(test())
+        await admin.trim({("t", 0): 0})
+    finally:
+        await admin.close()
 
 
 def test_a_call_waits_longer_than_one_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,19 +79,17 @@ def test_a_call_waits_longer_than_one_try(tmp_path: Path, monkeypatch: pytest.Mo
     assert asyncio.run(test()) == "written"
 
 
-def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path: Path) -> None:
+async def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(
+    tmp_path: Path,
+) -> None:
     """A broken rule of the file is a bug of ours, so nobody has to check a server."""
-
-    async def test() -> None:
-        executor = BusExecutor(tmp_path / "bus.sqlite", executor=None)
-        try:
-            with pytest.raises(sqlite3.IntegrityError):
-                await executor.run(
-                    lambda file: file.one(
-                        "INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"
-                    )
+    executor = BusExecutor(tmp_path / "bus.sqlite", executor=None)
+    try:
+        with pytest.raises(sqlite3.IntegrityError):
+            await executor.run(
+                lambda file: file.one(
+                    "INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"
                 )
-        finally:
-            await executor.close()
-
-    asyncio.run(test())
+            )
+    finally:
+        await executor.close()

@@ -80,7 +80,9 @@ def test_offsets_of_a_leader_that_has_just_begun_are_asked_again() -> None:
         asked(KafkaError.OFFSET_NOT_AVAILABLE)
 
 
-def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_are_asked_again_when_another_broker_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Offsets are asked for again if another broker leads.
 
     `topics apply` once ended with 3 because a broker did not know yet that it led a new topic.
@@ -94,16 +96,13 @@ def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.M
             raise LedElsewhereError("not yet")
         return answers[-1]
 
-    async def ask() -> dict[tuple[str, int], int]:
-        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        monkeypatch.setattr(admin, "_offsets_now", moved_once)
-        return await admin._offsets([("topic", 0)], LATEST)
-
-    assert asyncio.run(ask()) == {("topic", 0): 7}
+    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+    monkeypatch.setattr(admin, "_offsets_now", moved_once)
+    assert (await admin._offsets([("topic", 0)], LATEST)) == {("topic", 0): 7}
     assert len(answers) == 2
 
 
-def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Added partitions are awaited until the brokers know them.
 
     The controller adds them first, and the caller must find them.
@@ -120,17 +119,14 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
     async def offsets(partitions: list[tuple[str, int]], _: object) -> dict[tuple[str, int], int]:
         return dict.fromkeys(partitions, 0)
 
-    async def grow() -> None:
-        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        for name, stand_in in (
-            ("_change", done),
-            ("_partitions", known),
-            ("_offsets_now", offsets),
-        ):
-            monkeypatch.setattr(admin, name, stand_in)
-        await admin.grow("topic", 6)
-
-    asyncio.run(grow())
+    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+    for name, stand_in in (
+        ("_change", done),
+        ("_partitions", known),
+        ("_offsets_now", offsets),
+    ):
+        monkeypatch.setattr(admin, name, stand_in)
+    await admin.grow("topic", 6)
 
     assert next(answers, None) is None
 
@@ -141,7 +137,7 @@ def answered(answer: Any) -> Future[Any]:
     return future
 
 
-def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting that a broker hides is left out.
 
     Some services omit a setting, or send it without a value. Every command used to end with a
@@ -157,13 +153,9 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
             resource: answered(entries) for resource in resources
         },
     )
-
-    async def describe() -> Any:
-        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        monkeypatch.setattr(admin._renewal, "client", client)
-        return (await admin.describe(["topic"]))["topic"]
-
-    descriptions = asyncio.run(describe())
+    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+    monkeypatch.setattr(admin._renewal, "client", client)
+    descriptions = (await admin.describe(["topic"]))["topic"]
 
     assert descriptions.settings == {
         name: value

@@ -54,7 +54,7 @@ def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPat
     stuck.end.set()
 
 
-def test_a_question_that_is_given_up_ends_by_itself() -> None:
+async def test_a_question_that_is_given_up_ends_by_itself() -> None:
     """A cancelled caller does not wait, and the thread's late answer disturbs nobody."""
     stuck, answered = Stuck(), threading.Event()
 
@@ -62,14 +62,11 @@ def test_a_question_that_is_given_up_ends_by_itself() -> None:
         stuck.close()
         answered.set()
 
-    async def give_up() -> None:
-        asking = asyncio.create_task(peek.in_own_thread(ask))
-        await asyncio.to_thread(stuck.asked.wait)
-        asking.cancel()
-        await asyncio.wait([asking])
-        assert asking.cancelled()
-
-    asyncio.run(give_up())
+    asking = asyncio.create_task(peek.in_own_thread(ask))
+    await asyncio.to_thread(stuck.asked.wait)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
     stuck.end.set()
     assert answered.wait(60)
 

@@ -32,7 +32,7 @@ async def answer(publisher: KafkaPublisher) -> Refusal:
     return refusal
 
 
-def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(
+async def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(
     publisher: KafkaPublisher,
 ) -> None:
     """A fatal error while nothing is sent only costs a client.
@@ -40,35 +40,27 @@ def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(
     The client raises it from a poll for news. That used to end the thread, and no publish was ever
     answered again.
     """
-
-    async def run() -> Refusal:
-        worn = publisher._sender._producer
-        wear_out(worn)
-        async with asyncio.timeout(60):
-            while not publisher._sender._broken:  # noqa: ASYNC110 - the thread has no way to notify
-                await asyncio.sleep(0.01)
-        refusal = await answer(publisher)
-        assert publisher._sender._producer is not worn
-        return refusal
-
-    assert "fatal" not in asyncio.run(run()).reason.lower()
+    worn = publisher._sender._producer
+    wear_out(worn)
+    async with asyncio.timeout(60):
+        while not publisher._sender._broken:  # noqa: ASYNC110 - the thread has no way to notify
+            await asyncio.sleep(0.01)
+    refusal = await answer(publisher)
+    assert publisher._sender._producer is not worn
+    assert "fatal" not in (refusal).reason.lower()
 
 
-def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(
+async def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(
     publisher: KafkaPublisher,
 ) -> None:
     """A fatal error in flight refuses that group of records, and no later one.
 
     The broken client used to stay in use, and refused all later records.
     """
-
-    async def run() -> list[Refusal]:
-        sending = asyncio.create_task(answer(publisher))
-        await asyncio.sleep(0.2)
-        wear_out(publisher._sender._producer)
-        return [await sending, await answer(publisher)]
-
-    first, second = asyncio.run(run())
+    sending = asyncio.create_task(answer(publisher))
+    await asyncio.sleep(0.2)
+    wear_out(publisher._sender._producer)
+    first, second = [await sending, await answer(publisher)]
 
     assert ("the producer had a fatal error" in first.reason, first.permanent) == (True, False)
     assert "fatal" not in second.reason.lower()
