@@ -14,8 +14,6 @@ from typing import Any, TypeGuard
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.attempt_runner import AttemptRunner
-from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
@@ -64,8 +62,6 @@ class Slots:
     """Runs claimed deliveries that may start, and hands their outcomes to the settler."""
 
     admission: Admission
-    guards: GuardGate
-    suspects: CrashSuspects
     attempt_runner: AttemptRunner
     settler: Settler
     longest_tier: Tier
@@ -263,12 +259,12 @@ class Slots:
         """Move a task that must wait; run its attempt if it may join the look of its guard."""
         if isinstance(reason, Guard):
             return await self._guarded_attempt(delivery, reason)
-        await self.guards.wait_to_move()
+        await self.admission.guards.wait_to_move()
         return reason
 
     async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
         """Run the attempt of a task that a guard stops if it may join the guard's look."""
-        stopped = await self.guards.join_look_or_move(guard, delivery.task_id)
+        stopped = await self.admission.guards.join_look_or_move(guard, delivery.task_id)
         if stopped is not None:
             return stopped
         decision = self.admission.decide(delivery)
@@ -288,7 +284,7 @@ class Slots:
         """Run an attempt, and write its answer if it belongs outside the ledger."""
         self.counts.attempts += 1
         if delivery.row is not None and delivery.row.lease_losses:
-            self.suspects.warn(delivery)
+            self.admission.suspects.warn(delivery)
         outcome: Outcome | None = None
         routes = AttemptRoutes(admission=self.admission, delivery=delivery, start=start)
         try:

@@ -78,7 +78,6 @@ class AgentParts:
         )
         self.type_hours = TypeHours(types=parts.config.types, clock=self.clock)
         self.unknown_types = UnknownTypes(knows=self.knows_type, tiers=tiers, clock=self.clock)
-        suspects = CrashSuspects()
 
         # From a claimed task to its settled outcome.
         self.handling = Handling(
@@ -99,7 +98,7 @@ class AgentParts:
             routes=choices.routes,
             guards=self.guards,
             quotas=self.quotas,
-            suspects=suspects,
+            suspects=CrashSuspects(),
             settler=settler,
             unknown_types=self.unknown_types,
             hours=self.type_hours,
@@ -107,8 +106,6 @@ class AgentParts:
         )
         self.slots = Slots(
             admission=self.admission,
-            guards=self.guards,
-            suspects=suspects,
             attempt_runner=AttemptRunner(
                 state_of=lambda task_id: parts.transactions.read(handler_state, task_id),
                 handlers=self.handling.handlers,

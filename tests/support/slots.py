@@ -164,10 +164,8 @@ class SlotsHarness:
         self.slots_admission = self.admission(suspects)
         return Slots(
             admission=self.slots_admission,
-            suspects=suspects,
             attempt_runner=stand_in(AttemptRunner, self.attempt_runner),
             settler=stand_in(Settler, self.settler),
-            guards=self.guards,
             longest_tier=LONGEST,
             clock=self.clock,
             counts=self.counts,

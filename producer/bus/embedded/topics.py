@@ -1,4 +1,4 @@
-"""Topics of the bus: make, describe, grow, delete, trim.
+"""Topics of the bus: make, describe, grow, trim.
 
 This module only reads the offsets of groups; `group` alone writes them.
 """
@@ -77,27 +77,6 @@ def grow(file: BusFile, topic: str, partitions: int) -> None:
             "INSERT INTO partition (topic_id, number) VALUES (?, ?)",
             [(topic_id, n) for n in range(count, partitions)],
         )
-
-
-def delete(file: BusFile, topic: str) -> None:
-    """Delete a topic, its records and every group's position in it."""
-    with file.write() as db:
-        ids = [
-            row[0]
-            for row in db.execute(
-                "SELECT p.id FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
-                (topic,),
-            )
-        ]
-        for partition_id in ids:
-            db.execute(
-                "DELETE FROM record WHERE place BETWEEN ? AND ?",
-                (first_place(partition_id), first_place(partition_id + 1) - 1),
-            )
-            db.execute("DELETE FROM ownership WHERE partition_id=?", (partition_id,))
-            db.execute("DELETE FROM committed WHERE partition_id=?", (partition_id,))
-            db.execute("DELETE FROM partition WHERE id=?", (partition_id,))
-        db.execute("DELETE FROM topic WHERE name=?", (topic,))
 
 
 def trim(file: BusFile, offsets: Mapping[tuple[str, int], int]) -> None:

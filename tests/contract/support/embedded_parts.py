@@ -8,12 +8,12 @@ from docllm.agent.consumer.embedded.reader import EmbeddedReader
 from docllm.agent.consumer.embedded.source import EmbeddedSource
 from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import Source
-from docllm.producer.bus.embedded import topics
 from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
 from docllm.producer.bus.embedded.file import BusFile
 from docllm.producer.bus.embedded.publisher import EmbeddedPublisher
 from docllm.schemas.runtime.clock import SystemClock
 from tests.contract.support.parts import Parts
+from tests.support import embedded_bus
 from tests.support.doubles import double_of
 
 COMMIT = (
@@ -56,7 +56,7 @@ def parts(folder: Path) -> Parts:
         )
 
     async def delete_topic(topic: str) -> None:
-        await _with_file(path, lambda file: topics.delete(file, topic))
+        await _with_file(path, lambda file: embedded_bus.delete_topic(file, topic))
 
     return Parts(
         source=source,

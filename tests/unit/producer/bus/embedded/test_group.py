@@ -12,6 +12,7 @@ from docllm.producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
 from docllm.producer.bus.topic_family import TOPIC_SETTINGS
 from docllm.schemas.task.record.envelope import Outgoing
 from tests.support.clock import HandClock
+from tests.support.embedded_bus import delete_topic
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
@@ -195,7 +196,7 @@ def test_deleted_topic_is_lost(bus: EmbeddedBusHarness) -> None:
     bus.make_pass(member, {})
     bus.make_pass(member, {1: 5})
 
-    topics.delete(bus.file, "t")
+    delete_topic(bus.file, "t")
     result = member.make_pass(bus.ids, {1: 6})
 
     assert (result.owned_before, result.holdings, result.evicted) == (frozenset(), (), False)
