@@ -12,7 +12,7 @@ from docllm.producer.app import opened_ledger
 from docllm.producer.cli import running
 from docllm.producer.cli.cancel import actor
 from docllm.producer.ledger.long_waits import resume
-from docllm.producer.screen.command_answer import answering
+from docllm.producer.screen.output import answering
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.settings.config import Config

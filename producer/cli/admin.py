@@ -6,8 +6,7 @@ from functools import partial
 
 from docllm.producer.app import open_database, opened, until_up
 from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from docllm.producer.screen.command_answer import CommandAnswer, answering
-from docllm.producer.screen.output import note
+from docllm.producer.screen.output import CommandAnswer, answering, note
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger import migrations
 from docllm.schemas.runtime.next_command import with_config

@@ -10,8 +10,8 @@ from docllm.producer.ledger.store import Batch
 from docllm.producer.retention.archiver import Archiver, require_folder
 from docllm.producer.retention.formats import ArchiveFormat
 from docllm.producer.retention.manifest import OUTAGES, ArchiveStore, archive_fault
-from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import CommandAnswer, answering
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError, UnreachableError

@@ -6,10 +6,10 @@ import os
 import socket
 
 from docllm.producer.app import LedgerParts, opened_ledger
-from docllm.producer.cli.selection_options import several
+from docllm.producer.cli.selection_options import no_task, several
 from docllm.producer.ledger import cancel as cancels
 from docllm.producer.ledger import store
-from docllm.producer.screen.command_answer import CommandAnswer, answering, fail
+from docllm.producer.screen.output import CommandAnswer, answering, fail
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.ledger.database import Connection
@@ -64,11 +64,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
     states = await parts.transactions.write(work)
     if not states:
-        unknown = (
-            f"no task {options.id!r} in a batch of group {options.group}; see: "
-            f"docllm status --group {options.group}"
-        )
-        fail(options, with_config(unknown, options.config), id=options.id, batches=[])
+        fail(options, with_config(no_task(options), options.config), id=options.id, batches=[])
         return 1
     if len(states) > 1:
         names = [name for name, _ in states]

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from docllm.producer.screen.command_answer import answering
+from docllm.producer.screen.output import answering
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.catalog import CLIENT

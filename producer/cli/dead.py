@@ -1,27 +1,41 @@
-"""`dead list`: lists dead tasks and records by their error, or their ids alone."""
+"""`dead list` and `dead hooks`: what died by its error, and the hooks that were given up."""
 
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from itertools import islice
 
 from rich.text import Text
 
 from docllm.producer.app import SCREEN_S, opened_ledger
+from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.selection_options import read_selection
+from docllm.producer.ledger import hook_orders
 from docllm.producer.ledger.dead_letters import selected_pages
 from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from docllm.producer.ledger.dead_letters.selected_pages import PAGE
 from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.hook_orders import GivenUp
 from docllm.producer.ledger.retention.archive_rows import archive_sentence
 from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 from docllm.producer.screen import dead_letters
-from docllm.producer.screen.output import note, say, say_json, say_styled, width
+from docllm.producer.screen.output import (
+    CommandAnswer,
+    answering,
+    note,
+    say,
+    say_json,
+    say_styled,
+    width,
+)
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
+from docllm.schemas.task.hooks import HookEvent
+from docllm.schemas.text.wording import number_of
 
 GROUPS_SHOWN = 40
 
@@ -82,3 +96,44 @@ async def _list_ids(config: Config, options: argparse.Namespace) -> int:
         while page := await parts.transactions.executor(lambda: [*islice(ids, PAGE)]):
             say("\n".join(map(as_written, page)))
     return 0
+
+
+async def given_up(config: Config, options: argparse.Namespace) -> int:
+    """List the selected hooks that were given up; with --retry, order them anew."""
+    event = None if options.event is None else HookEvent(options.event)
+    with answering(options) as answer:
+        async with opened_ledger(config, reads_s=SCREEN_S) as parts:
+            transactions = parts.transactions
+            kinds = await transactions.read(
+                hook_orders.given_up_kinds, options.group, options.type, event
+            )
+            answer.put(hooks=[kind.as_json() for kind in kinds], retried=0)
+            for kind in kinds:
+                answer.say(f"{number_of(kind.count, 'hook')} {kind.name}: {shown(kind.failure)}")
+            if options.retry:
+                retried = 0
+                for kind in kinds:
+                    while ids := await transactions.read(
+                        hook_orders.given_up_ids, options.group, kind
+                    ):
+                        retried += await transactions.write(
+                            hook_orders.retry, options.group, kind, ids, actor()
+                        )
+                answer.put(retried=retried)
+        _advise(options, kinds, answer)
+    return 0
+
+
+def _advise(options: argparse.Namespace, kinds: Sequence[GivenUp], answer: CommandAnswer) -> None:
+    """Say what comes next."""
+    if not kinds:
+        answer.say(f"no hook of group {options.group} was given up")
+    elif options.retry:
+        advice = (
+            "ordered again: an agent whose settings name them runs them within seconds; "
+            f"to start one: docllm agent --group {options.group}"
+        )
+        answer.say(with_config(advice, options.config))
+    else:
+        advice = f"to run them again: docllm dead hooks --retry --group {options.group}"
+        answer.say(with_config(advice, options.config))

@@ -8,7 +8,7 @@ from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.retention.dead_trim import TrimPlan, plan_trim
-from docllm.producer.screen.command_answer import answering
+from docllm.producer.screen.output import answering
 from docllm.producer.text.printable import shown
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime import crash

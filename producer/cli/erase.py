@@ -10,8 +10,8 @@ from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger.retention import erasure_rows
 from docllm.producer.ledger.retention.erasure_rows import Erased, Subject
 from docllm.producer.retention.erasure import Erasure
-from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import CommandAnswer, answering
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import SystemClock

@@ -4,14 +4,13 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
 from docllm.producer.arrow import require_arrow
-from docllm.producer.cli.chosen_batches import chosen_batches
-from docllm.producer.cli.selection_options import several
+from docllm.producer.cli.selection_options import chosen_batches, no_task, several
 from docllm.producer.ledger import store
 from docllm.producer.ledger.results import export as exports
 from docllm.producer.ledger.results.export import Selection
@@ -87,11 +86,12 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         left, is_whole = 0, False
         with output_file(output) as file:
             read = parts.transactions.database.run_singly
-            outputs = OutputReader()
-            counts, left = await parts.transactions.executor(
-                lambda: _written(read, selections, form, file, options, outputs.fetch, lost.append)
-            )
-            outputs.close()
+            with closing(OutputReader()) as outputs:
+                counts, left = await parts.transactions.executor(
+                    lambda: _written(
+                        read, selections, form, file, options, outputs.fetch, lost.append
+                    )
+                )
             file.flush()
             is_whole = True  # a reader that left ends this block before
         crash.reach("export.whole")
@@ -159,10 +159,7 @@ async def _selections(
     if len(tasks) > 1:
         raise ConfigError(several(options.id, [names[batch_id] for batch_id in tasks]))
     if not tasks:
-        raise ConfigError(
-            f"no task {options.id!r} in a batch of group {options.group}; see: "
-            f"docllm status --group {options.group}"
-        )
+        raise ConfigError(no_task(options))
     return {key: Selection(task_id=task_id, statuses=chosen) for key, task_id in tasks.items()}
 
 

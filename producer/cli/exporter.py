@@ -12,8 +12,7 @@ from docllm.producer.app import opened
 from docllm.producer.metrics.exporter import EVERY_S, Exporter, GroupReaders
 from docllm.producer.metrics.http_server import HttpServer
 from docllm.producer.metrics.scale import ScaleLimits
-from docllm.producer.screen.output import note
-from docllm.producer.text.printable import logs_json
+from docllm.producer.screen.output import announce
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from docllm.schemas.ledger import migrations
@@ -50,10 +49,7 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
     try:
         shown = replace(options.listen, port=server.port)
         address = f"metrics of group {options.group}: http://{shown}/metrics"
-        if logs_json():
-            log.info(address)
-        else:
-            note(address)
+        announce(log, address)
         reading = asyncio.ensure_future(_read(metrics, config, options.group))
         stopping = asyncio.ensure_future(stopped.wait())
         await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -1,16 +1,14 @@
 """`guard`: shows batches that wait because nearly all tasks failed, and opens their guards."""
 
 import argparse
-from collections.abc import Sequence
 
 from rich.text import Text
 
-from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
+from docllm.producer.app import SCREEN_S, opened_ledger
 from docllm.producer.cli.cancel import actor
 from docllm.producer.ledger import guards
 from docllm.producer.ledger.store import require_batch
-from docllm.producer.screen.command_answer import answering, fail
-from docllm.producer.screen.output import note, say_json, say_styled
+from docllm.producer.screen.output import answering, fail, note, say_json, say_styled
 from docllm.producer.text.printable import shown
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.next_command import with_config
@@ -23,17 +21,7 @@ VERSION = 1
 async def list_guards(config: Config, options: argparse.Namespace) -> int:
     """Show the raised guards."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        return await _list(parts, options)
-
-
-async def open_guards(config: Config, options: argparse.Namespace) -> int:
-    """Open the guards of a batch."""
-    async with opened_ledger(config) as parts:
-        return await _open(parts, options)
-
-
-async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    raised = await parts.transactions.read(_raised, options)
+        raised = await parts.transactions.read(_raised, options)
     if options.json:
         document = {
             "version": VERSION,
@@ -58,27 +46,30 @@ def _line(guard: Guard) -> Text:
     )
 
 
-async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
-    raised = await parts.transactions.read(_raised, options)
-    chosen = [
-        guard
-        for guard in raised
-        if options.type in {None, guard.type} and options.route in {None, guard.route}
-    ]
-    if raised and not chosen:
-        fail(
-            options,
-            f"batch {options.batch!r} has no guard of that type and route; its guards are: "
-            f"{_keys(raised)}",
-        )
-        return 1
-    with answering(options) as answer:
-        answer.put(batch=options.batch, opened=[guards.as_json(guard) for guard in chosen])
-        for guard in chosen:
-            await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
-            answer.say(f"{shown(guard.title)}: open; its tasks run again within seconds")
-        if not raised:
-            answer.say(f"no guard of batch {options.batch} is raised")
+async def open_guards(config: Config, options: argparse.Namespace) -> int:
+    """Open the guards of a batch."""
+    async with opened_ledger(config) as parts:
+        raised = await parts.transactions.read(_raised, options)
+        chosen = [
+            guard
+            for guard in raised
+            if options.type in {None, guard.type} and options.route in {None, guard.route}
+        ]
+        if raised and not chosen:
+            titles = "; ".join(guard.title for guard in raised)
+            fail(
+                options,
+                f"batch {options.batch!r} has no guard of that type and route; its guards are: "
+                f"{titles}",
+            )
+            return 1
+        with answering(options) as answer:
+            answer.put(batch=options.batch, opened=[guards.as_json(guard) for guard in chosen])
+            for guard in chosen:
+                await parts.transactions.write(guards.open_one, guard, actor(), "by hand")
+                answer.say(f"{shown(guard.title)}: open; its tasks run again within seconds")
+            if not raised:
+                answer.say(f"no guard of batch {options.batch} is raised")
     return 0
 
 
@@ -94,7 +85,3 @@ def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
         for guard in guards.raised(connection, options.group)
         if options.batch in {None, guard.batch}
     ]
-
-
-def _keys(raised: Sequence[Guard]) -> str:
-    return "; ".join(guard.title for guard in raised)

@@ -14,8 +14,8 @@ from docllm.producer.ledger.store import no_batch
 from docllm.producer.retention.manifest import OUTAGES, ArchiveStore
 from docllm.producer.retention.purge import lost_archive
 from docllm.producer.retention.purge import purge as purge_batch
-from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import CommandAnswer, answering
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import moment, written
 from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError

@@ -28,9 +28,8 @@ from docllm.producer.replay.following import Replay
 from docllm.producer.replay.plan import ReplayPlan
 from docllm.producer.replay.runs import Documents
 from docllm.producer.screen import replays
-from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import complain, note, width
+from docllm.producer.screen.output import CommandAnswer, answering, complain, note, width
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
 from docllm.schemas.errors import ConfigError

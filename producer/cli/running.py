@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import uvloop
 
-from docllm.producer.screen.command_answer import fail
-from docllm.producer.screen.output import note
+from docllm.producer.screen.output import fail, note
 from docllm.producer.text.printable import (
     JsonFormatter,
     ShownFormatter,

@@ -1,13 +1,16 @@
-"""Reads the options that select dead letters, the same for every command that uses them."""
+"""Reads the options that select dead letters or batches, the same for every command."""
 
 import argparse
 from collections.abc import Sequence
 from datetime import datetime
 
+from docllm.producer.app import LedgerParts
+from docllm.producer.ledger import store
 from docllm.producer.ledger.dead_letters.selection import RECORD, Selection
 from docllm.producer.ledger.dead_letters.selection_query import now
-from docllm.producer.ledger.store import find_batch, no_batch
+from docllm.producer.ledger.retention import archive_rows
 from docllm.producer.text.times import moment
+from docllm.schemas.errors import ConfigError
 from docllm.schemas.ledger.database import Connection
 
 _MAX_DIGITS = 18
@@ -18,9 +21,9 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
 
     Raises ConfigError, also if the group has no such batch.
     """
-    batch = None if options.batch is None else find_batch(connection, options.batch)
+    batch = None if options.batch is None else store.find_batch(connection, options.batch)
     if options.batch is not None and (batch is None or batch.group != options.group):
-        raise no_batch(connection, options.group, options.batch)
+        raise store.no_batch(connection, options.group, options.batch)
     return selection(options, now(connection))
 
 
@@ -57,3 +60,29 @@ def several(key: str, batches: Sequence[str]) -> str:
     return (
         f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"
     )
+
+
+def no_task(options: argparse.Namespace) -> str:
+    """Return the error for an id that no task of the group has."""
+    return (
+        f"no task {options.id!r} in a batch of group {options.group}; see: "
+        f"docllm status --group {options.group}"
+    )
+
+
+async def chosen_batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
+    """Return the names of the selected batches by id. Raises ConfigError if there are none."""
+    names = await parts.transactions.read(store.batches_of, options.group, options.batch)
+    if not names and options.batch is None:
+        if count := await parts.transactions.read(archive_rows.archived, options.group):
+            raise ConfigError(
+                f"all batches of group {options.group} are archived ({count:,}); name one with "
+                f"--batch, see: docllm status --archived --group {options.group}"
+            )
+        raise ConfigError(
+            f"group {options.group} has no batch yet; load one: "
+            f"docllm load FILE --group {options.group}"
+        )
+    if not names:
+        raise await parts.transactions.read(store.no_batch, options.group, options.batch)
+    return names

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from docllm.producer.app import opened
 from docllm.producer.metrics.http_server import require_token
-from docllm.producer.screen.output import note
-from docllm.producer.text.printable import logs_json
+from docllm.producer.screen.output import announce
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config
 
@@ -40,9 +39,6 @@ async def serve(config: Config, options: argparse.Namespace) -> int:
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         shown = replace(options.listen, port=listening.getsockname()[1])
         address = f"group {options.group}: http://{shown}/v1"
-        if logs_json():
-            log.info(address)
-        else:
-            note(address)
+        announce(log, address)
         await server.serve(sockets=[listening])
     return 0

@@ -15,8 +15,7 @@ from docllm.producer.ledger.results.pointed_results import follow
 from docllm.producer.ledger.retention.archive_rows import archive_sentence
 from docllm.producer.ledger.task_story import QuarantinedRecord, Story
 from docllm.producer.screen import task_page
-from docllm.producer.screen.command_answer import fail
-from docllm.producer.screen.output import note, say, say_json
+from docllm.producer.screen.output import fail, note, say, say_json
 from docllm.producer.text.printable import shown
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.next_command import with_config

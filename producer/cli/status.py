@@ -27,7 +27,7 @@ async def status(config: Config, options: argparse.Namespace) -> int:
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         read = partial(_read, parts, options, config.tiers_of)
         if options.batch is not None:
-            from docllm.producer.cli.chosen_batches import chosen_batches  # noqa: PLC0415 - if named
+            from docllm.producer.cli.selection_options import chosen_batches  # noqa: PLC0415 - if named
 
             await chosen_batches(parts, options)
         if options.json:

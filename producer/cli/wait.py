@@ -6,9 +6,8 @@ import shlex
 from docllm.producer.app import opened_ledger
 from docllm.producer.ledger.status.batch_wait import BatchProgress, wait_for_batch
 from docllm.producer.ledger.store import half_loaded_message
-from docllm.producer.screen.command_answer import answering
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import note
+from docllm.producer.screen.output import answering, note
 from docllm.producer.text.printable import shown
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.next_command import with_config

@@ -121,7 +121,7 @@ class Estimate:
         if unpriced and unpriced != [_NO_NAME]:
             first = next(name for name in unpriced if name != _NO_NAME)
             alike = difflib.get_close_matches(
-                first, self._prices.keys() - self._bytes.keys(), 1, 0.8
+                first, self._prices.keys() - self._bytes.keys(), 1, _ALIKE
             )
             other = f"; there is one for {alike[0]}" if alike else ""
             unknown += f" (set [prices.{json.dumps(first)}]{other})"

@@ -21,7 +21,7 @@ from docllm.producer.input.excluded_files import inodes, is_own, resolved
 from docllm.schemas.errors import ConfigError
 
 _WEB = ("http://", "https://")
-_WILD = "*?["
+WILD = "*?["
 _ANY_DEPTH = "**"
 _MEND_LINK = "remove the link, or restore the file"
 _MEND_FILE = "allow the file to be read, then load again"
@@ -136,7 +136,7 @@ class FileTree:
         if self.pattern[-1] != _ANY_DEPTH:
             _, dot, ending = self.pattern[-1].rpartition(".")
         start = len(name) - len(dot + ending)
-        if not ending or any(char in ending for char in _WILD) or start < 0:
+        if not ending or any(char in ending for char in WILD) or start < 0:
             return False
         if name[start:].lower() != (dot + ending).lower():
             return False
@@ -234,7 +234,7 @@ def _is_folder(path: Path) -> bool:
 
 def _fixed_part(path: Path) -> Path:
     first_wild = next(
-        (index for index, part in enumerate(path.parts) if any(char in part for char in _WILD)),
+        (index for index, part in enumerate(path.parts) if any(char in part for char in WILD)),
         len(path.parts) - 1,
     )
     return Path(*path.parts[:first_wild])

@@ -7,21 +7,20 @@ and reading continues behind it.
 
 import os
 import shlex
+import stat
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, BinaryIO
 
 import orjson
 
-from docllm.producer.input.foreign_lines import foreign_form
-from docllm.producer.input.foreign_texts import ForeignForm, form_of_text
+from docllm.producer.input.foreign_forms import ForeignForm, foreign_form, form_of_text
 from docllm.producer.input.json_array import ArrayItems, begins_array
 from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text, beginning_of
-from docllm.producer.input.position import Position
 from docllm.producer.input.sent_text import sent_bytes
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.overrides import FIELDS
@@ -36,7 +35,7 @@ REJECTS_SUFFIX = ".rejects.jsonl"
 _MAX_BLANK_BYTES = 1 << 20  # if most lines are blank
 _MAX_SKIPPED_BYTES = 64 << 20  # of one line
 _FORM_CHARS = 4096  # of a line that is too large
-_PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _REPAIR = "repair the file and load it again"
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
@@ -97,6 +96,37 @@ class InvalidLine:
     def __str__(self) -> str:
         where = self.document or f"{self.noun} {self.line}"
         return f"{where}: {self.problem}; {self.fix}"
+
+
+class Position:
+    """The read position in the input file, in bytes on disk (compressed bytes for a gzip file).
+
+    Another thread may read the file.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._done = 0
+        self.total: int | None = None
+
+    def follow(self, file: IO[bytes]) -> None:
+        """Follow a file that was opened. A stream has no total."""
+        self._file, self._done, self.total = file, 0, None
+        with suppress(OSError, ValueError):  # no file of the system, as in a test
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode):
+                self.total = status.st_size
+
+    @property
+    def done(self) -> int:
+        """How many bytes were read; after the end, all of them."""
+        if self._file is None or self.total is None:
+            return 0
+        try:
+            self._done = self._file.tell()
+        except (OSError, ValueError):  # it is closed
+            self._done = self.total
+        return self._done
 
 
 def read_lines(
@@ -240,7 +270,7 @@ def batch_name(source: str, now: datetime) -> str:
     name = os.path.basename(source.rstrip("/"))  # noqa: PTH119 - a source is a text, not always a path
     while name.endswith(REJECTS_SUFFIX):
         name = name.removesuffix(REJECTS_SUFFIX)
-    for packing in _PACKINGS:
+    for packing in PACKINGS:
         name = name.removesuffix(packing)
     ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
     return name.removesuffix(ending) or name

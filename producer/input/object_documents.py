@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from docllm.producer.input.documents import task_line, with_document
 from docllm.producer.input.excluded_files import is_hidden
-from docllm.producer.input.file_tree import matches_pattern, require_whole_depths
+from docllm.producer.input.file_tree import WILD, matches_pattern, require_whole_depths
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
@@ -19,7 +19,6 @@ from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.objects.store import ObjectEntry, ObjectStores
 from docllm.schemas.text.document_text import blank_problem
 
-_WILD = "*?["
 _BUCKET_END = 3  # parts of a URI before its key
 _FORM = "write s3://BUCKET/PREFIX/ (or gs://, az://), or a pattern, as in 's3://BUCKET/**/*.txt'"
 
@@ -38,7 +37,7 @@ class ObjectTree:
         wild = (
             number
             for number, part in enumerate(parts)
-            if number >= _BUCKET_END and any(char in part for char in _WILD)
+            if number >= _BUCKET_END and any(char in part for char in WILD)
         )
         end = next(wild, len(parts))
         prefix = "/".join([*parts[:end], ""]) if end < len(parts) else source

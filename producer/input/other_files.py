@@ -4,7 +4,7 @@ import codecs
 import re
 
 from docllm.producer.arrow import INSTALL
-from docllm.producer.input.foreign_texts import NAME_COLUMNS
+from docllm.producer.input.foreign_forms import NAME_COLUMNS
 from docllm.schemas.documents.kind import kind_of
 from docllm.schemas.text.document_text import NoTextError
 

@@ -134,13 +134,19 @@ def _recoded(file: IO[bytes], encoding: str) -> Iterator[bytes]:
             yield part.encode("utf-8", "surrogatepass")
 
 
+def seekable(stream: IO[bytes], opened: ExitStack) -> IO[bytes]:
+    """Return a stream that can be read from its end; a pipe is copied to a temporary file."""
+    if stream.seekable():
+        return stream
+    copied: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    shutil.copyfileobj(stream, copied)
+    return copied
+
+
 def _of_zip(stream: IO[bytes], opened: ExitStack) -> zipfile.ZipExtFile:
     """Return the only file of a zip archive."""
-    if not stream.seekable():  # the list of files is at the end
-        copied: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        shutil.copyfileobj(stream, copied)
-        stream = copied
-    archive = opened.enter_context(zipfile.ZipFile(stream))
+    # The list of files is at the end.
+    archive = opened.enter_context(zipfile.ZipFile(seekable(stream, opened)))
     names = [name for name in archive.namelist() if not name.endswith(("/", *_ADDED[1:]))]
     names = [name for name in names if not name.startswith(_ADDED[0])]
     if "[Content_Types].xml" in names:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from docllm.producer.input.foreign_texts import ForeignForm
+from docllm.producer.input.foreign_forms import ForeignForm
 from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine
 from docllm.producer.input.other_files import NoLinesError
 from docllm.schemas.errors import ConfigError

@@ -8,8 +8,6 @@ behind the names of the columns.
 import csv
 import difflib
 import math
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,6 +23,7 @@ from docllm.producer.input.column_map import by_names
 from docllm.producer.input.lines import (
     STDIN,
     InvalidLine,
+    Position,
     ValidLine,
     called,
     damaged,
@@ -33,8 +32,7 @@ from docllm.producer.input.lines import (
     unreadable,
 )
 from docllm.producer.input.other_files import NoLinesError, refuse_kind
-from docllm.producer.input.packed import DAMAGED, as_text, beginning_of
-from docllm.producer.input.position import Position
+from docllm.producer.input.packed import DAMAGED, as_text, beginning_of, seekable
 from docllm.producer.text.spreadsheet import EXPORTED, is_formula
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.parsing import BOM
@@ -397,10 +395,7 @@ def _is_utf8(line: bytes) -> bool:
 
 def _of_parquet(file: IO[bytes], parquet: Any, opened: ExitStack) -> _Table:
     """Return the columns and rows of Parquet; some rows at once are in memory."""
-    if not file.seekable():  # its index is at the end
-        copied: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        shutil.copyfileobj(file, copied)
-        file = copied
+    file = seekable(file, opened)  # its index is at the end
     table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     return table.schema_arrow.names, lambda used: _parquet_rows(table, used)
 

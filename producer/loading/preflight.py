@@ -25,30 +25,22 @@ _CACHE_KIB = 64 << 10
 _ANY_ATTEMPTS = 1  # nothing is stored, so any number will do
 
 
+@dataclass(slots=True)
 class InputDigest:
     """A hash of an input as it was read: two readings of the same lines are equal."""
 
-    def __init__(self) -> None:
-        self.lines = 0
-        self._hash = hashlib.blake2b(digest_size=16)
+    lines: int = 0
+    chain: bytes = b""
 
     def add(self, line: ValidLine | InvalidLine) -> None:
         """Add the next line."""
         self.lines += 1
-        self._hash.update(
+        of_line = (
             digest(line.key.encode(), line.value)
             if isinstance(line, ValidLine)
             else str(line).encode("utf-8", "replace")
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InputDigest) and self._value == other._value
-
-    @property
-    def _value(self) -> tuple[int, bytes]:
-        return self.lines, self._hash.digest()
-
-    __hash__ = None  # type: ignore[assignment]
+        self.chain = hashlib.blake2b(self.chain + of_line, digest_size=16).digest()
 
 
 class KeyIndex:

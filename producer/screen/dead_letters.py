@@ -20,10 +20,7 @@ from docllm.schemas.text.wording import cost_units, money, number_of, units
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8
-INPUT_SHOWN = 1000
 ERROR_SHOWN = 500
-TRACEBACK_LINES = 200
-CHILDREN_SHOWN = 20
 OTHER_ERRORS = "other errors"
 MIN_CLASS = 12  # the narrowest column in which error classes can be told apart
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -53,14 +53,11 @@ async def results(
 async def _results(
     parts: Parts, batch: store.Batch, selection: Selection, line_of: LineOf
 ) -> AsyncIterator[bytes]:
-    outputs, executor = OutputReader(), parts.transactions.executor
-    read = parts.transactions.database.run_singly
-    try:
+    read, executor = parts.transactions.database.run_singly, parts.transactions.executor
+    with closing(OutputReader()) as outputs:
         lines = export.lines(read, batch.id, selection, line_of, outputs.fetch)
         while part := await executor(partial(_part, lines)):
             yield part
-    finally:
-        outputs.close()
 
 
 def _part(lines: Iterator[tuple[Any, bytes | None]]) -> bytes:
@@ -127,13 +124,10 @@ class TaskDoor:
                 HTTPStatus.NOT_FOUND, f"batch {name!r} has no task {key!r}", code="not_found"
             )
         ended = await soon(self.parts.transactions.read(export.one_task, ids[batch.id]))
-        outputs = OutputReader()
-        try:
+        with closing(OutputReader()) as outputs:
             (whole,) = await self.parts.transactions.executor(
                 lambda: list(follow([ended], outputs.fetch, _nothing))
             )
-        finally:
-            outputs.close()
         line = export.written(whole, docllm_line) or b"{}"
         state = orjson.dumps({"state": whole.status.name.lower()})
         return Response(

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import orjson
 
+from docllm.producer.text.output_file import sync_folder
 from docllm.producer.text.private_files import FILE_MODE, FOLDER_MODE, make_folder
 from docllm.schemas.runtime.clock import Clock
 
@@ -68,9 +69,9 @@ class Uploads:
             upload = Upload(f"file-{number}", filename[:NAME_CHARS], size, now, now + kept_s)
             with _private(draft / _ABOUT) as about:
                 about.write(orjson.dumps(asdict(upload)))
-            _sync(draft)
+            sync_folder(draft)
             draft.rename(self._folder / upload.id)
-            _sync(self._folder)
+            sync_folder(self._folder)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -136,11 +137,3 @@ def _private(path: Path) -> Iterator[IO[bytes]]:
 
 def _open(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -45,7 +45,7 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _prefix(target: Path) -> str:
@@ -115,9 +115,9 @@ def give_up_standard_output() -> None:
     os.close(null_device)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync a folder: a new name survives a power cut only once its folder is synced."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

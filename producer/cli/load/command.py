@@ -24,9 +24,8 @@ from docllm.producer.ledger.status import agent_status
 from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.loader import Loader, Summary, make_loader
 from docllm.producer.loading.preflight import Ask, InputDigest, Preflight
-from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import Bar, bar
-from docllm.producer.screen.output import complain, note
+from docllm.producer.screen.output import CommandAnswer, answering, complain, note
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.ledger.transactions import Transactions

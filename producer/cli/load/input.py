@@ -27,9 +27,16 @@ from docllm.producer.input.documents import (
 )
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.file_tree import FileTree
-from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
+from docllm.producer.input.lines import (
+    PACKINGS,
+    STDIN,
+    InvalidLine,
+    Position,
+    ValidLine,
+    batch_name,
+    read_lines,
+)
 from docllm.producer.input.object_documents import objects_batch, read_objects
-from docllm.producer.input.position import Position
 from docllm.producer.input.rejects import rejects_path
 from docllm.producer.input.tables import TableRules, read_table
 from docllm.producer.screen.output import note
@@ -41,7 +48,6 @@ from docllm.schemas.settings.config import Config
 from docllm.schemas.task.batch_name import RULE, is_batch_name
 
 _PART_BYTES = 1 << 20
-_PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _TABLES = (".csv", ".tsv", ".parquet")
 _LINES = (".jsonl", ".json", ".ndjson")
 COMMON = ("prompt", "model", "type", "schema")  # what all documents or rows have in common
@@ -282,7 +288,7 @@ class Input:
 def _ending(source: str) -> str:
     """Return the ending of a file's name, without that of an archive, in lower case."""
     name = source.lower()
-    for packing in _PACKINGS:
+    for packing in PACKINGS:
         name = name.removesuffix(packing)
     return Path(name).suffix
 

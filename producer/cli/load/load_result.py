@@ -9,7 +9,7 @@ from docllm.producer.cli.load.report import Sums
 from docllm.producer.input.rejects import Rejects
 from docllm.producer.loading.loader import Summary
 from docllm.producer.loading.preflight import InputDigest
-from docllm.producer.screen.command_answer import CommandAnswer
+from docllm.producer.screen.output import CommandAnswer
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.text.wording import number_of
 

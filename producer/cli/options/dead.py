@@ -92,7 +92,7 @@ def _add_hooks(actions: Subparsers) -> None:
     )
     hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
     add_json(hooks)
-    hooks.set_defaults(run=Imported("docllm.producer.cli.dead_hooks:given_up"))
+    hooks.set_defaults(run=Imported("docllm.producer.cli.dead:given_up"))
 
 
 def add_replay(commands: Subparsers) -> None:

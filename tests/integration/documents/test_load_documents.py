@@ -97,35 +97,6 @@ def test_bad_lines_are_reported_in_their_order(embedded: Deployment) -> None:
     assert numbers == [4, 8, 151, 202, 451, 471]
 
 
-@pytest.mark.parametrize("name", ["letter.txt", "letters.jsonl"])
-def test_a_document_given_as_a_file_of_lines_is_told(embedded: Deployment, name: str) -> None:
-    """A person who forgot --documents gets the command, and nothing is loaded."""
-    (embedded.folder / name).write_text("Dear customer,\n")
-
-    done = embedded.run("producer", "load", name)
-
-    assert done.code == 2, done
-    assert f"docllm load --documents {name} --prompt" in done.err
-
-
-@pytest.mark.parametrize("options", [(), ("--strict",), ("--dry-run",)])
-def test_blank_documents_of_lines_are_refused(
-    embedded: Deployment, options: tuple[str, ...]
-) -> None:
-    """Text in the line, and a file that the load can read."""
-    blank = embedded.folder / "blank.txt"
-    blank.write_text("\n \n")
-    uri = {"id": "u", "prompt": "{document}", "input": {"uri": blank.as_uri()}}
-    text = {"id": "t", "prompt": "{document}", "input": {"text": " "}}
-    path = embedded.write_lines([task_line(0), uri, text])
-
-    done = embedded.run("producer", "load", str(path), *options)
-
-    assert done.code == 1, done
-    assert "line 2: input.uri names a document that has nothing but white space;" in done.err
-    assert "line 3: input.text has nothing but white space;" in done.err
-
-
 def test_a_document_that_is_blank_when_it_is_read_is_dead_without_a_call(
     embedded: Deployment,
 ) -> None:

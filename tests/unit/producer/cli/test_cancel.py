@@ -1,14 +1,12 @@
 """`cancel --id`: the command cancels one task and names it."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.parser import parser
 from docllm.schemas.runtime import collector
-from docllm.schemas.settings.sources import load_config
+from tests.support.commands import run
 
 
 @pytest.fixture
@@ -20,11 +18,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         lines.write_text("".join(f'{{"id":"{key}","prompt":"x"}}\n' for key in keys))
         assert run(tmp_path, "load", str(lines)) == 0
     return tmp_path
-
-
-def run(folder: Path, *arguments: str) -> int:
-    options = parser().parse_args(arguments)
-    return int(asyncio.run(options.run(load_config(flags={}, environ={}, cwd=folder), options)))
 
 
 def test_an_id_of_several_batches_is_refused(

@@ -7,7 +7,7 @@ import pytest
 
 from docllm.producer.cli import from_topic, replay
 from docllm.producer.cli.parser import parser
-from docllm.producer.screen.command_answer import CommandAnswer
+from docllm.producer.screen.output import CommandAnswer
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config
 

@@ -158,21 +158,6 @@ def test_a_replay_ends_long_waits_of_the_tasks_that_it_selects(
     assert waiting_for_long(folder) == (["slow"] if ends else [])
 
 
-@pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])
-def test_a_rate_of_less_than_one_an_hour_is_refused(
-    rate: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A rate of less than one an hour is refused.
-
-    Stored with a replay, it would stop each later replay of the group, which resumes this one
-    first.
-    """
-    with pytest.raises(SystemExit) as ended:
-        parser().parse_args(["replay", "--all", "--rate", rate])
-
-    assert (ended.value.code, "less than one an hour" in capsys.readouterr().err) == (2, True)
-
-
 @pytest.mark.parametrize("option", [("--rate", "5/s"), ("--cap", "3")])
 @pytest.mark.parametrize(
     "mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")]

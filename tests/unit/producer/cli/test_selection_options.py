@@ -1,7 +1,5 @@
 """Options become a selection of dead letters."""
 
-import pytest
-
 from docllm.producer.cli import selection_options
 from docllm.producer.cli.options.dead import add_selection
 from docllm.producer.cli.options.strict_parser import Parser
@@ -67,26 +65,3 @@ def test_options_become_a_selection() -> None:
         until=NOW.replace(hour=0),
         limit=7,
     )
-
-
-def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """An option that is not UTF-8 is a usage error: nothing in the ledger has such a name."""
-    with pytest.raises(SystemExit) as ended:
-        parsed("--batch", "a\udcff")
-
-    assert ended.value.code == 2
-    assert "is not UTF-8" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"]
-)
-def test_an_empty_text_does_not_widen_a_selection(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An empty option is refused by name: ignored, an unset variable would select everything."""
-    with pytest.raises(SystemExit) as ended:
-        parsed("--disposition", "permanent", option, "")
-
-    assert ended.value.code == 2
-    assert f"argument {option}: the value is empty" in capsys.readouterr().err

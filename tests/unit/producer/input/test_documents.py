@@ -263,20 +263,6 @@ def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str
         reader().read(str(tmp_path / source))
 
 
-@pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
-def test_the_home_of_an_unknown_user_is_a_usage_error(source: str) -> None:
-    """The home of an unknown user is a usage error, also for the batch named after it.
-
-    It used to end with a traceback.
-    """
-    for use in (lambda: reader().read(source), lambda: documents_batch(source)):
-        with pytest.raises(
-            ConfigError,
-            match=rf"^{source} names a user without a home folder; write the whole path",
-        ):
-            use()
-
-
 def test_the_batch_is_named_after_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

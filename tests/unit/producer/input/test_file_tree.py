@@ -148,14 +148,24 @@ def test_a_pipe_is_reported_and_not_opened(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("source", ["n" * 300 + "/docs", "n" * 300 + "/*.txt"])
-def test_a_folder_that_cannot_be_looked_at_is_a_usage_error(source: str) -> None:
-    """A name that is too long, or in a folder that may not be entered, is a usage error.
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("n" * 300 + "/docs", "cannot be looked at: File name too long"),
+        ("n" * 300 + "/*.txt", "cannot be looked at: File name too long"),
+        ("https://docs.example.com/reports/", "a web server lists no documents; load lines"),
+        ("http://h/*.txt", "a web server lists no documents; load lines"),
+        ("~nobody-of-this-name/docs", "names a user without a home folder; write the whole path"),
+        ("~nobody-of-this-name", "names a user without a home folder; write the whole path"),
+    ],
+)
+def test_a_source_that_is_no_folder_is_a_usage_error(source: str, words: str) -> None:
+    """A name that is too long, a web server, or the home of an unknown user.
 
-    Both used to end with a traceback.
+    The batch is named after the folder, so it cannot be named either.
     """
     for use in (lambda: reader().read(source), lambda: documents_batch(source)):
-        with pytest.raises(ConfigError, match="cannot be looked at: File name too long"):
+        with pytest.raises(ConfigError, match=words):
             use()
 
 
@@ -182,11 +192,3 @@ def test_a_folder_that_cannot_be_listed_is_named(
         str(tmp_path),
         "cannot be listed: No such file or directory",
     )
-
-
-@pytest.mark.parametrize("source", ["https://docs.example.com/reports/", "http://h/*.txt"])
-def test_a_web_server_is_no_folder(source: str) -> None:
-    """Documents of a web server are named one by one, in lines."""
-    for use in (lambda: reader().read(source), lambda: documents_batch(source)):
-        with pytest.raises(ConfigError, match="a web server lists no documents; load lines"):
-            use()

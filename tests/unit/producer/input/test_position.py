@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docllm.producer.input.lines import read_lines
-from docllm.producer.input.position import Position
+from docllm.producer.input.lines import Position, read_lines
 
 LINE = b'{"id": "%d", "prompt": "p"}\n'
 

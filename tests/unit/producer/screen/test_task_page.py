@@ -38,6 +38,15 @@ ATTEMPT = PastAttempt(
     tokens_out=5,
     cost_micro=300,
 )
+RESULT = StoredResult(
+    created_at=AT,
+    model="m",
+    call_id="trace",
+    duration_ms=100,
+    tokens_in=1,
+    tokens_out=2,
+    cost_micro=3,
+)
 LETTER = DeadLetter(
     fence=0,
     disposition="permanent",
@@ -138,15 +147,7 @@ def test_the_page_of_a_task_has_its_end_and_who_runs_it() -> None:
         STORY,
         status=Status.SUCCEEDED,
         letter=None,
-        result=StoredResult(
-            created_at=AT,
-            model="m",
-            call_id="trace",
-            duration_ms=100,
-            tokens_in=1,
-            tokens_out=2,
-            cost_micro=3,
-        ),
+        result=RESULT,
         history=(),
         expires_at=AT,
     )
@@ -171,15 +172,7 @@ def test_the_page_says_nothing_of_what_never_happened() -> None:
         attempts=1,
         max_attempts=1,
         history=(replace(ATTEMPT, call_id=""),),
-        result=StoredResult(
-            created_at=AT,
-            model="m",
-            call_id="",
-            duration_ms=100,
-            tokens_in=1,
-            tokens_out=2,
-            cost_micro=3,
-        ),
+        result=replace(RESULT, call_id=""),
     )
 
     text = "\n".join(story_lines(plain))
@@ -193,16 +186,7 @@ def test_the_page_names_route_and_model_of_each_answer() -> None:
     story = replace(
         STORY,
         letter=replace(LETTER, route="gpu", model="large"),
-        result=StoredResult(
-            created_at=AT,
-            model="m",
-            call_id="trace",
-            duration_ms=100,
-            tokens_in=1,
-            tokens_out=2,
-            cost_micro=3,
-            route="cpu",
-        ),
+        result=replace(RESULT, route="cpu"),
         history=(replace(ATTEMPT, route="gpu", model="small", unsure_micro=200),),
     )
 

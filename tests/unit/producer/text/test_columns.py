@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from rich.text import Text
 
 from docllm.producer.text import columns
@@ -31,28 +32,22 @@ def test_a_table_with_room_is_whole() -> None:
     assert gone == []
 
 
-def test_columns_that_may_be_shortened_give_way_first() -> None:
-    """A column that may be shortened takes the remaining width, with a mark for the cut."""
-    lines, gone = fitted([NAME, COUNT, RATE], 23, ("rate",))
+@pytest.mark.parametrize(
+    ("width", "line", "gone"),
+    [
+        (23, "a-long-\u2026  1000000  12.5", []),
+        (19, "a-lon\u2026 1000000 12.5", []),
+        (18, "a-long-n\u2026  1000000", ["rate"]),
+    ],
+)
+def test_columns_give_way_to_a_width(width: int, line: str, gone: list[str]) -> None:
+    """Columns are shortened where they may, with a mark; then they move closer, to one blank.
 
-    assert lines[1] == "a-long-\u2026  1000000  12.5"
-    assert gone == []
+    Then the least important column is dropped, and the others use its width.
+    """
+    lines, dropped = fitted([NAME, COUNT, RATE], width, ("rate",))
 
-
-def test_columns_move_closer_before_one_leaves() -> None:
-    """Columns move closer before one is dropped: one blank still separates two figures."""
-    lines, gone = fitted([NAME, COUNT, RATE], 19, ("rate",))
-
-    assert lines[1] == "a-lon\u2026 1000000 12.5"
-    assert gone == []
-
-
-def test_a_column_without_room_leaves() -> None:
-    """The least important column is dropped first, and the others use its width."""
-    lines, gone = fitted([NAME, COUNT, RATE], 18, ("rate",))
-
-    assert lines[1] == "a-long-n\u2026  1000000"
-    assert gone == ["rate"]
+    assert (lines[1], dropped) == (line, gone)
 
 
 def test_where_nothing_more_may_leave_lines_are_wider() -> None:

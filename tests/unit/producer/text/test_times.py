@@ -43,16 +43,11 @@ def test_a_time_is_read(text: str, expected: str) -> None:
         "2026-01-31T25:00",
         "9999999999d",
         "'; --",
+        "999999d",
+        "0001-01-01T00:00+14:00",
     ],
 )
 def test_anything_else_is_refused_with_examples(text: str) -> None:
-    """Any other text is refused; the error shows it, with examples."""
+    """Any other text, also a time beyond the calendar; the error shows it, with examples."""
     with pytest.raises(ConfigError, match="is not a time; write for example 2h"):
-        moment(text, NOW)
-
-
-@pytest.mark.parametrize("text", ["999999d", "0001-01-01T00:00+14:00"])
-def test_a_time_beyond_the_calendar_is_refused(text: str) -> None:
-    """A time beyond the calendar is a usage error, not an internal one."""
-    with pytest.raises(ConfigError, match="is not a time"):
         moment(text, NOW)
