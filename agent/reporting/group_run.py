@@ -87,9 +87,9 @@ class GroupRun:
 
     def _left_s(self) -> float | None:
         """Return in how many seconds all is done if no retry fails; None if nobody can tell."""
-        others = self.open - self._now.retrying
+        others = self.open - self._now.later
         others_s = self._pace.left_s(others) if others > 0 else 0.0
-        return None if others_s is None else max(others_s, self._now.retries_left_s)
+        return None if others_s is None else max(others_s, self._now.later_left_s)
 
     def cost(self) -> str:
         """Return the run's cost for models with a price; empty if no tokens were used."""

@@ -5,8 +5,9 @@ The order is one row for each route of a group, and every agent reads it.
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Subquery, func, select, update
+from sqlalchemy import Connection, Select, Subquery, func, select, update
 
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
@@ -67,6 +68,13 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
     )
     waits = [LongWait(route, count, max(0.0, float(s)), at) for route, count, s, at in rows]
     return sorted(waits, key=lambda wait: wait.due_s)
+
+
+def put_off(group: str) -> Select[Any]:
+    """Return the batch and the time of tasks that a refused call lets wait for over a minute."""
+    first = _waiting()
+    of_group = (first.c.batch_id.in_(batches_of(group, NOT_ARCHIVED)), first.c.route != "")
+    return select(first.c.batch_id, first.c.due_at).where(*of_group)
 
 
 def _waiting() -> Subquery:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     BindParameter,
     Connection,
+    Select,
     bindparam,
     case,
     delete,
@@ -205,6 +206,17 @@ def read(connection: Connection, group: str) -> list[LedgerWait]:
         LedgerWait(reason, key, count, max(0.0, float(due_s)), due_at, are_more)
         for reason, key, count, due_s, due_at in rows[:MAX_SHOWN]
     ]
+
+
+def for_a_time(group: str) -> Select[Any]:
+    """Return the batch and the time of MAX_READ tasks that wait for a time, the first due first."""
+    of_time = (
+        waiting.c.group_name == group,
+        waiting.c.reason == WaitReason.TIME.value,
+        waiting.c.reason_key == "",
+    )
+    rows = select(task.c.batch_id, waiting.c.due_at).join(task, _IN_FORCE).where(*of_time)
+    return rows.order_by(waiting.c.due_at).limit(MAX_READ)
 
 
 def count(connection: Connection, group: str) -> int:

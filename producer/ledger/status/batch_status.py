@@ -12,7 +12,9 @@ from sqlalchemy import Connection, Row, Select, func, select
 from docllm.producer.ledger import store
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.status import due_later
 from docllm.producer.ledger.status import retries as retry_rows
+from docllm.producer.ledger.status.due_later import NOTHING_LATER, DueLater
 from docllm.producer.ledger.status.retries import Retries, TiersOf, no_tiers
 from docllm.producer.text.times import written
 from docllm.schemas.ledger.sql import minutes_since, seconds_until, utc_after
@@ -46,7 +48,8 @@ class BatchStatus:
     `cost` is in the currency's unit, and None if no more is known than `unpriced_calls`, the calls
     whose cost is unknown.
 
-    `eta_s` is no less than the time until the last of the `retries` is due.
+    `eta_s` is no less than the time until the last of the `retries`, and of the tasks that were put
+    off or wait for a time, is due.
 
     `per_minute` has the tasks that ended in each of the last ten minutes, oldest first; the last
     one is the minute until now. It is empty if none ended. `failed_lately` has the attempts of the
@@ -108,6 +111,8 @@ def read_batches(
     running = _running(connection, sums)
     is_retrying = any("retrying" in states for states in running.values())
     retries = retry_rows.read(connection, ids) if is_retrying else {}
+    is_open = any(_counts(rows, {})["pending"] for rows in sums.values())
+    later = due_later.read(connection, group) if is_open else {}
     half_loaded = set(store.half_loaded(connection, group))
     failed = _failed_lately(connection, sums)
     newest_archives = archive_rows.newest(
@@ -123,6 +128,7 @@ def read_batches(
             failed.get(row.id, {}),
             _archived(row, newest_archives.get(row.id)),
             retries=Retries.of(retries.get(row.id, ()), tiers_of),
+            later=later.get(row.id, NOTHING_LATER),
         )
         for row in rows
     ]
@@ -269,6 +275,7 @@ def _batch_status(
     archived: ArchivedBatch | None,
     *,
     retries: Retries | None,
+    later: DueLater,
 ) -> BatchStatus:
     counts = _counts(all_sums, running)
     unpriced = int(sum(sums.unpriced for sums in all_sums))
@@ -277,7 +284,7 @@ def _batch_status(
         name=row.name,
         counts=counts,
         rate_per_s=pace.per_s,
-        eta_s=_eta_s(waiting, pace.per_s, retries),
+        eta_s=_eta_s(waiting, pace.per_s, retries, later),
         tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
         tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
         cost=cost_units(int(sum(sums.cost_micro for sums in all_sums)), unpriced),
@@ -295,13 +302,13 @@ def _batch_status(
     )
 
 
-def _eta_s(waiting: int, per_s: float, retries: Retries | None) -> float | None:
+def _eta_s(waiting: int, per_s: float, retries: Retries | None, later: DueLater) -> float | None:
     """Return in how many seconds all is done if no retry fails; None if nobody can tell."""
-    until_retries_s = 0.0 if retries is None else retries.left_s
-    others = waiting - (0 if retries is None else retries.tasks)
+    until_due_s = max(0.0 if retries is None else retries.left_s, later.left_s)
+    others = waiting - (0 if retries is None else retries.tasks) - later.tasks
     if others <= 0:
-        return round(until_retries_s, 1)
-    return round(max(others / per_s, until_retries_s), 1) if per_s > 0 else None
+        return round(until_due_s, 1)
+    return round(max(others / per_s, until_due_s), 1) if per_s > 0 else None
 
 
 def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Subquery, exists, func, select
 from docllm.producer.ledger import guards, joins, outbox, store
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.claiming_agent import agent_in
-from docllm.producer.ledger.status import agent_status, retries
+from docllm.producer.ledger.status import agent_status, due_later, retries
 from docllm.producer.ledger.status.retries import Retries, TiersOf, no_tiers
 from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.schemas.ledger.query_plans import NOT_ARCHIVED, batches_of, first_due
@@ -34,7 +34,8 @@ class Totals:
 
     `succeeded`, `dead` and `cancelled` count each task as often as it ended, because a replayed
     task ends again. `retried` counts failed attempts that were not the last of their task.
-    `retrying` tasks wait for a next one, the last of which is due in `retries_left_s`.
+    `later` tasks wait for a next one, for a time, or were put off for more than a minute; the last
+    of them is due in `later_left_s`.
     """
 
     open: int = 0
@@ -46,9 +47,9 @@ class Totals:
     dead_by_class: Mapping[str, int] = field(default_factory=dict)
     tokens_by_model: Mapping[str, int] = field(default_factory=dict)
     cost_by_model: Mapping[str, int] = field(default_factory=dict)  # in millionths, as `cost_micro`
-    retrying: int = 0
-    retries: str = ""  # when they are tried again, in words
-    retries_left_s: float = field(default=0.0, compare=False)  # passes while nothing moves
+    later: int = 0
+    retries: str = ""  # when those that failed are tried again, in words
+    later_left_s: float = field(default=0.0, compare=False)  # passes while nothing moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def read_totals(connection: Connection, group: str, tiers_of: TiersOf = no_tiers
     is_retrying = retried and loaded > ended
     waits = retries.read(connection, batches) if is_retrying else {}
     next_tries = Retries.of(chain.from_iterable(waits.values()), tiers_of)
+    later = due_later.read(connection, group).values() if loaded > ended else ()
+    retries_left_s = 0.0 if next_tries is None else next_tries.left_s
     return Totals(
         open=max(0, loaded - ended),
         succeeded=ends[Status.SUCCEEDED],
@@ -111,9 +114,9 @@ def read_totals(connection: Connection, group: str, tiers_of: TiersOf = no_tiers
         dead_by_class={name: count for name, count in deaths.items() if count},
         tokens_by_model={name: count for name, count in tokens.items() if count},
         cost_by_model={name: cost for name, cost in costs.items() if cost},
-        retrying=0 if next_tries is None else next_tries.tasks,
+        later=(0 if next_tries is None else next_tries.tasks) + sum(due.tasks for due in later),
         retries="" if next_tries is None else next_tries.text,
-        retries_left_s=0.0 if next_tries is None else next_tries.left_s,
+        later_left_s=max(retries_left_s, *(due.left_s for due in later), 0.0),
     )
 
 

@@ -134,10 +134,10 @@ def test_totals_say_when_retries_are_due(ledger_db: LedgerDatabase) -> None:
 
     assert one.retries.startswith("1 waits for its second try at ")
     assert ", the last at " in one.retries
-    assert one.retries_left_s == pytest.approx(3600.0, abs=30.0)
+    assert one.later_left_s == pytest.approx(3600.0, abs=30.0)
     assert both.retries.startswith("2 wait for their next try, the first at ")
-    assert both.retrying == 2
-    assert both.retries_left_s == pytest.approx(3600.0, abs=30.0)
+    assert both.later == 2
+    assert both.later_left_s == pytest.approx(3600.0, abs=30.0)
     assert ledger_db.run(lambda c: progress.read_totals(c, "other")).retries == ""
 
 

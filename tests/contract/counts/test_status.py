@@ -11,9 +11,9 @@ from docllm.agent.ledger.counts import compaction
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.sql_ledger import reply_limit_bytes
-from docllm.agent.ports.outcome import Moved, Outcome
+from docllm.agent.ports.outcome import Moved, Outcome, Snooze
 from docllm.producer.ledger import cancel, outbox, replay_progress
-from docllm.producer.ledger.status import agent_status, batch_status, group_status
+from docllm.producer.ledger.status import agent_status, batch_status, group_status, progress
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ports import Item
@@ -218,6 +218,27 @@ def test_a_retry_is_part_of_the_time_left(ledger_db: LedgerDatabase) -> None:
     last_s = (counted.retries.last_at - counted.retries.first_at).total_seconds()
     assert last_s == 300 + 3600
     assert counted.retries.text.startswith("1 waits for its second try at ")
+
+
+@pytest.mark.parametrize(
+    "outcome", [Moved(REFUSED, SPENT, 600.0, WaitReason.TIME), Snooze(REFUSED, SPENT, 600.0)]
+)
+def test_a_wait_for_a_time_is_part_of_the_time_left(
+    ledger_db: LedgerDatabase, outcome: Moved | Snooze
+) -> None:
+    """A `not_before`, a handler that comes back, a provider that says `Retry-After`.
+
+    The rate would promise an end in seconds.
+    """
+    first, second, _ = ledger_db.load("a", "b", "c")
+    ledger_db.settled(first, SUCCEEDED)
+    ledger_db.settled(second, outcome)
+
+    totals = ledger_db.run(lambda c: progress.read_totals(c, GROUP))
+
+    assert batch(ledger_db).eta_s == pytest.approx(600.0, abs=30.0)
+    assert totals.later == 1
+    assert totals.later_left_s == pytest.approx(600.0, abs=30.0)
 
 
 def test_a_task_that_waits_for_something_else_has_no_time(ledger_db: LedgerDatabase) -> None:

@@ -47,9 +47,9 @@ def test_a_run_has_what_was_unfinished_and_what_is_loaded_meanwhile() -> None:
 def test_a_retry_that_waits_is_part_of_the_time_left() -> None:
     """One task waits for an hour: no rate of the others says when all is done."""
     waits = "1 waits for its third try at 23:40 UTC, the last at 01:00 UTC"
-    one = replace(NOW, open=1, retrying=1, retries=waits, retries_left_s=3600.0)
+    one = replace(NOW, open=1, later=1, retries=waits, later_left_s=3600.0)
     more = replace(one, open=4)
-    short = replace(more, retries_left_s=1.0)
+    short = replace(more, later_left_s=1.0)
 
     assert run_of("large", now=one).line() == (
         f"18 of 19 tasks done, 1.8 per s, 1:00:00 left, 2 dead, cost 0.5000; {waits}"
@@ -60,9 +60,9 @@ def test_a_retry_that_waits_is_part_of_the_time_left() -> None:
 
 def test_time_that_passes_moves_nothing() -> None:
     """While a retry comes nearer, the run stands still, and says why after a while."""
-    run = run_of(now=replace(NOW, retrying=1, retries_left_s=30.0))
+    run = run_of(now=replace(NOW, later=1, later_left_s=30.0))
 
-    run.see(replace(NOW, retrying=1, retries_left_s=20.0), 120.0)
+    run.see(replace(NOW, later=1, later_left_s=20.0), 120.0)
 
     assert run.changed_at_s == 110.0
 
