@@ -28,7 +28,7 @@ def make_quota_duties(made: AgentParts) -> Sequence[DutyLoop]:
         return ()
     share = PartitionShare(
         partitions=made.path.partitions,
-        topics=parts.topics.lane_names,
+        topics=tuple(parts.topics.lanes),
         describe=parts.admin.describe,
         clock=made.clock,
     )

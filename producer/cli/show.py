@@ -21,7 +21,7 @@ from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.trace import trace_of
-from docllm.schemas.task.result.answer import answer_of
+from docllm.schemas.task.result.answer import read_result
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.untrusted import contained, describe_error
 
@@ -72,7 +72,7 @@ async def _answer(parts: LedgerParts, story: Story) -> Any:
         )
         if whole.result is not None:
             with contained():
-                return answer_of(whole.input, whole.result.codec, whole.result.body)
+                return read_result(whole.input, whole.result.codec, whole.result.body).answer
     except Exception as error:  # noqa: BLE001 - a damaged answer hides nothing else of its task
         lost.append(f"the answer cannot be read: {describe_error(error)}")
     finally:

@@ -28,20 +28,21 @@ def chain(config: Config, route: str) -> tuple[FallbackStep, ...]:
     return tuple(steps.values())
 
 
-def fallback_faults(config: Config) -> list[str]:
-    """Return the faults of fallbacks: routes that do not exist, and chains that never end."""
+def fallback_faults(config: Config) -> Iterator[str]:
+    """Yield the faults of fallbacks: routes that do not exist, and chains that never end."""
     known = sorted({DEFAULT_ROUTE, *config.routes})
-    faults = [
-        f"routes.{name}.fallback: name {number} is no route; known are: {', '.join(known)}"
-        for name, settings in sorted(config.routes.items())
-        for number, other in enumerate(settings.fallback, 1)
-        if other not in known
-    ]
-    return faults + [
-        f"routes.{cycle[0]}.fallback leads back to itself: {' -> '.join(cycle)}; "
-        "remove one of these routes from the fallback of the one before it"
-        for cycle in _cycles(config)
-    ]
+    for name, settings in sorted(config.routes.items()):
+        for number, other in enumerate(settings.fallback, 1):
+            if other not in known:
+                yield (
+                    f"routes.{name}.fallback: name {number} is no route; "
+                    f"known are: {', '.join(known)}"
+                )
+    for cycle in _cycles(config):
+        yield (
+            f"routes.{cycle[0]}.fallback leads back to itself: {' -> '.join(cycle)}; "
+            "remove one of these routes from the fallback of the one before it"
+        )
 
 
 def _follow(config: Config, route: str, steps: dict[str, FallbackStep]) -> None:

@@ -14,13 +14,11 @@ from docllm.schemas.task.task_types import MAP_REDUCE, OPENAI
 MAP_REDUCE_PATH = "docllm.agent.handlers:map_reduce"
 
 
-def type_faults(config: Config) -> list[str]:
-    """Return the faults of all types, with the fix of each."""
-    return [
-        f"types.{name}.{fault}"
-        for name, settings in sorted(config.types.items())
-        for fault in _faults(name, settings, config)
-    ]
+def type_faults(config: Config) -> Iterator[str]:
+    """Yield the faults of all types, with the fix of each."""
+    for name, settings in sorted(config.types.items()):
+        for fault in _faults(name, settings, config):
+            yield f"types.{name}.{fault}"
 
 
 def _faults(name: str, settings: TypeConfig, config: Config) -> Iterator[str]:
@@ -69,85 +67,70 @@ def _faults_of_process(settings: TypeConfig) -> Iterator[str]:
             yield f'{part} limits a process; set run = "process", or remove it'
 
 
-def contradictions(config: Config) -> list[str]:
-    """Return a fault unless ledger and bus are both embedded or both servers.
+def contradictions(config: Config) -> Iterator[str]:
+    """Yield a fault unless ledger and bus are both embedded or both servers.
 
     In a mixed pair, one half would not survive the other half's failures.
     """
     url = config.database_url
     mysql = url is not None and not url.reveal().startswith("sqlite")
     if mysql and config.embedded:
-        return [
-            (
-                "a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, "
-                "or remove database.url for embedded parts"
-            )
-        ]
+        yield (
+            "a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, "
+            "or remove database.url for embedded parts"
+        )
     if not mysql and not config.embedded:
-        return [
-            (
-                "Kafka needs a MySQL ledger: set "
-                "DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"
-            )
-        ]
-    return []
+        yield (
+            "Kafka needs a MySQL ledger: set "
+            "DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"
+        )
 
 
-def route_faults(config: Config) -> list[str]:
-    """Return the faults of route names, and of types whose route does not exist.
+def route_faults(config: Config) -> Iterator[str]:
+    """Yield the faults of route names, and of types whose route does not exist.
 
     The ledger stores a route's name, so the name's form is limited.
     """
-    malformed = [
-        name
-        for name in config.routes
-        if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()
-    ]
-    form = (
-        f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, "
-        "no blank at its ends"
-    )
-    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in malformed]
+    for name in config.routes:
+        if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip():
+            yield (
+                f"routes.{name[:MAX_ROUTE_CHARS]!r}: use at most {MAX_ROUTE_CHARS} printable "
+                "characters for a route's name, no blank at its ends"
+            )
     routes = sorted({DEFAULT_ROUTE, *config.routes})
-    misrouted = [
-        name for name, task_type in config.types.items() if task_type.route not in {None, *routes}
-    ]
-    fix = f"known are: {', '.join(routes)}; add its section [routes.NAME], or remove it"
-    return faults + [f"types.{name}.route names no route; {fix}" for name in misrouted]
+    for name, task_type in config.types.items():
+        if task_type.route not in {None, *routes}:
+            yield (
+                f"types.{name}.route names no route; known are: {', '.join(routes)}; add its "
+                "section [routes.NAME], or remove it"
+            )
 
 
-def retention_faults(config: Config) -> list[str]:
-    """Return a fault if data would be deleted without an archive."""
-    settings = config.retention
-    if settings.purge_after_s is None or settings.archive is not None:
-        return []
-    return [
-        (
+def retention_faults(config: Config) -> Iterator[str]:
+    """Yield a fault if data would be deleted without an archive."""
+    if config.retention.purge_after_s is not None and config.retention.archive is None:
+        yield (
             "retention.purge deletes only what is archived; set retention.archive to a folder, or "
             "to s3://BUCKET/FOLDER/"
         )
-    ]
 
 
-def account_faults(config: Config) -> list[str]:
-    """Return the faults of accounts that have a key and the header in which it would be sent."""
-    faults = []
+def account_faults(config: Config) -> Iterator[str]:
+    """Yield the faults of accounts that have a key and the header in which it would be sent."""
     for name in sorted({DEFAULT_ROUTE, *config.routes}):
         llm = account(config, name)
-        doubled = [header for header in llm.headers if header.lower() == AUTHORIZATION.lower()]
+        doubled = any(header.lower() == AUTHORIZATION.lower() for header in llm.headers)
         if llm.api_key is not None and doubled:
-            faults.append(
+            yield (
                 f"{_section(config, name)} has a key and the header {AUTHORIZATION}, in which the "
                 "key is sent; keep one of them: remove api_key (DOCLLM_LLM_API_KEY, "
                 f"OPENAI_API_KEY), or remove {AUTHORIZATION} from headers"
             )
-    return faults
 
 
-def quota_faults(config: Config) -> list[str]:
-    """Return the faults of routes that the provider counts together, with different limits."""
+def quota_faults(config: Config) -> Iterator[str]:
+    """Yield the faults of routes that the provider counts together, with different limits."""
     first: dict[str, str] = {}
-    faults = []
     for name in (DEFAULT_ROUTE, *sorted(config.routes)):
         llm = account(config, name)
         if not llm.limits.given:
@@ -155,11 +138,10 @@ def quota_faults(config: Config) -> list[str]:
         other = first.setdefault(quota_key(llm), name)
         if llm.limits != account(config, other).limits:
             place, other = (_section(config, route) for route in (name, other))
-            faults.append(
+            yield (
                 f"{place} and {other} have the same address, key and model, but other limits; "
                 "the provider counts their calls together: set the limits in one of them"
             )
-    return faults
 
 
 def _section(config: Config, route: str) -> str:

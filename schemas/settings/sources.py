@@ -108,15 +108,14 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     """
     faults: list[str] = []
     file, given = _given(flags, environ, cwd, faults)
-    faults += _key_faults(given) + _otel_faults(given, environ)
+    faults += [*_key_faults(given), *_otel_faults(given, environ)]
     checked = dict(_checked(given, faults))
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
     wrong = given.keys() - checked.keys()
     if not wrong & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
-    faults += route_faults(config) + fallback_faults(config)
-    faults += account_faults(config) + quota_faults(config) + _header_faults(given, config)
-    faults += type_faults(config)
+    faults += [*route_faults(config), *fallback_faults(config), *account_faults(config)]
+    faults += [*quota_faults(config), *_header_faults(given, config), *type_faults(config)]
     if not any(name.startswith("retention.") for name in wrong):
         faults += retention_faults(config)
     if faults:
@@ -219,38 +218,29 @@ def _from_flags_and_environment(
     return given
 
 
-def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
+def _key_faults(given: Mapping[str, _GivenValue]) -> Iterator[str]:
     """Refuse to send a key of the environment to an address from a file in the current folder.
 
     Nobody named that file, so it may come from someone else.
     """
     key, address = given.get("llm.api_key"), given.get("llm.base_url")
-    if key is None or address is None or key.unnamed or not address.unnamed:
-        return []
-    fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: {NAMING}"
-    return [
-        (
-            f"{address.where}: the key of {key.where} would be sent to this llm.base_url, "
-            f"but nobody named this file; {fix}"
+    if key is not None and address is not None and address.unnamed and not key.unnamed:
+        yield (
+            f"{address.where}: the key of {key.where} would be sent to this llm.base_url, but "
+            "nobody named this file; set DOCLLM_LLM_BASE_URL too, or name the file if you trust "
+            f"it: {NAMING}"
         )
-    ]
 
 
-def _otel_faults(given: Mapping[str, _GivenValue], environ: Mapping[str, str]) -> list[str]:
-    """Refuse to send the environment's headers to a collector that an unnamed file sets.
-
-    `_key_faults` does the same for keys.
-    """
+def _otel_faults(given: Mapping[str, _GivenValue], environ: Mapping[str, str]) -> Iterator[str]:
+    """Refuse to send the environment's headers to a collector that an unnamed file sets."""
     address = given.get("otel.endpoint")
     variable = next((name for name in OTEL_HEADERS if environ.get(name)), None)
-    if address is None or variable is None or not address.unnamed:
-        return []
-    return [
-        (
+    if address is not None and variable is not None and address.unnamed:
+        yield (
             f"{address.where}: the headers of {variable} would be sent to this otel.endpoint, but "
             f"nobody named this file; name it if you trust it: {NAMING}"
         )
-    ]
 
 
 def _header_faults(given: Mapping[str, _GivenValue], config: Config) -> list[str]:

@@ -28,7 +28,7 @@ from docllm.schemas.ledger.tables import (
     task_result,
 )
 from docllm.schemas.task.line.overrides import Overrides
-from docllm.schemas.task.result.answer import answer_of, readable, stored_json
+from docllm.schemas.task.result.answer import read_result, readable, stored_json
 from docllm.schemas.task.result.codec import EXPIRED, POINTER, plain
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.untrusted import contained
@@ -123,7 +123,8 @@ def _answer(of_input: RowMapping | None, result: RowMapping) -> Any:
         return None
     try:
         with contained():
-            return answer_of(of_input["body"] if of_input else b"", result["codec"], result["body"])
+            line = of_input["body"] if of_input else b""
+            return read_result(line, result["codec"], result["body"]).answer
     except Exception:  # noqa: BLE001 - one damaged row must not end the archive, and its bytes stay
         return None
 

@@ -53,11 +53,6 @@ class Topics:
         return (*lanes.DESTINATIONS, *self.tier_destinations, "dlq", "inbox", *results)
 
     @property
-    def lane_names(self) -> tuple[str, ...]:
-        """The Kafka topics of the lanes."""
-        return tuple(self.lanes)
-
-    @property
     def lanes(self) -> dict[str, lanes.Lane]:
         """The lanes by Kafka topic."""
         return {self.name(lane.destination): lane for lane in lanes.Lane}

@@ -19,16 +19,7 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 def answer_value(line: bytes, codec: int, stored: bytes) -> Any:
     """Return the answer to a task's line as the value that an export writes."""
-    return orjson.loads(orjson.dumps(answer_of(line, codec, stored)))
-
-
-def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
-    """Return the answer to a task's line, as a value or a fragment that orjson writes.
-
-    The answer is JSON if the task or its type has a schema. If no answer is found in the stored
-    result, the result is returned as text.
-    """
-    return read_result(line, codec, stored).answer
+    return orjson.loads(orjson.dumps(read_result(line, codec, stored).answer))
 
 
 class ResultRead(NamedTuple):
@@ -39,7 +30,11 @@ class ResultRead(NamedTuple):
 
 
 def read_result(line: bytes, codec: int, stored: bytes) -> ResultRead:
-    """Return the answer as `answer_of` does, and what was mended in it."""
+    """Return the answer to a task's line, as a value or a fragment that orjson writes.
+
+    The answer is JSON if the task or its type has a schema. If no answer is found in the stored
+    result, the result is returned as text.
+    """
     body = stored_json(codec, stored)
     if is_value(codec):
         return ResultRead(as_written(body))
