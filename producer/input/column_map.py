@@ -1,8 +1,9 @@
 """Which column of a table holds which field of a task: `load --map`. It imports no library."""
 
-import difflib
 import re
 from collections.abc import Mapping
+
+from docllm.schemas.text.wording import did_you_mean
 
 FIELDS = (
     "id", "type", "prompt", "text", "uri", "model", "route", "tenant", "priority", "not_before",
@@ -31,9 +32,8 @@ def column_map(text: str) -> dict[str, str]:
         if not equals or not column:
             raise ValueError(f"{part!r} is not FIELD=COLUMN, as in id=number")
         if not is_field(field):
-            nearest = difflib.get_close_matches(field[:100], FIELDS, 1)
             known = f"known are: {', '.join(FIELDS)}, {', '.join(f'{name}.X' for name in OBJECTS)}"
-            fix = f"did you mean {nearest[0]}?" if nearest else known
+            fix = did_you_mean(field, FIELDS, known)
             raise ValueError(f"{field[:100]!r} is no field that a column may hold; {fix}")
         if field in columns:
             raise ValueError(f"{field} has two columns; leave one of them out")

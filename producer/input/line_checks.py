@@ -3,7 +3,6 @@
 The line itself is checked in `docllm.schemas.task.line.parsing`.
 """
 
-import difflib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
@@ -22,6 +21,7 @@ from docllm.schemas.settings.fallback import chain
 from docllm.schemas.task.line.field_checks import is_file_uri
 from docllm.schemas.task.line.parsing import PLACEHOLDER, is_exact
 from docllm.schemas.text.document_text import NoTextError
+from docllm.schemas.text.wording import did_you_mean
 
 _NAMED = 8  # known types that an error names
 _PART_BYTES = 64 << 10
@@ -96,13 +96,8 @@ class LineChecks:
 
     def _fix_of_type(self, name: str) -> str:
         known = sorted(self._types)
-        nearest = difflib.get_close_matches(name, known, 1)
         rest = ", ..." if len(known) > _NAMED else ""
-        guess = (
-            f"did you mean {nearest[0]}?"
-            if nearest
-            else f"known are: {', '.join(known[:_NAMED])}{rest};"
-        )
+        guess = did_you_mean(name, known, f"known are: {', '.join(known[:_NAMED])}{rest};")
         return (
             f"{guess} a type of your own needs [types.{name}] in the settings; "
             f"if only the agents have it, load with --allow-type {name}"
@@ -165,10 +160,7 @@ class LineChecks:
         )
 
     def _fix_of_route(self, name: str) -> str:
-        nearest = difflib.get_close_matches(name, self._routes, 1)
-        guess = (
-            f"did you mean {nearest[0]}?" if nearest else f"known are: {', '.join(self._routes)};"
-        )
+        guess = did_you_mean(name, self._routes, f"known are: {', '.join(self._routes)};")
         return f"{guess} a route needs [routes.NAME] in the settings of load and of the agents"
 
     def _check_document(self, line: ValidLine) -> InvalidLine | None:

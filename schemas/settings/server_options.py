@@ -4,9 +4,10 @@ Other tools write options there that docllm does not need or always applies; suc
 accepted and dropped. No message holds a value.
 """
 
-import difflib
 import re
 from urllib.parse import parse_qsl, urlencode
+
+from docllm.schemas.text.wording import did_you_mean
 
 # PyMySQL takes more options, and some of them would silently turn TLS off: it reads the text
 # "false" in ssl_disabled=false as true.
@@ -76,9 +77,8 @@ def _require_needless(name: str, value: str) -> None:
         )
     values = _IN_ANY_CASE.get(folded)
     if values is None:
-        option_names = [*_PASSED, *_IN_ANY_CASE]
-        nearest = difflib.get_close_matches(folded, option_names, 1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"known are: {', '.join(_PASSED)}"
+        known = f"known are: {', '.join(_PASSED)}"
+        hint = did_you_mean(folded, [*_PASSED, *_IN_ANY_CASE], known)
         raise ValueError(f"{shown} after '?' is unknown; {hint}; correct or remove it")
     if value.lower() not in values:
         raise ValueError(

@@ -36,6 +36,7 @@ from docllm.schemas.settings.faults import (
 from docllm.schemas.settings.file import FILE, NAMING, SettingFile
 from docllm.schemas.settings.quota import TenantConfig
 from docllm.schemas.task.task_types import is_name
+from docllm.schemas.text.wording import did_you_mean
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
@@ -396,9 +397,7 @@ def _absolute(value: Any, base: Path) -> Any:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches
-    matches = near(name, known, 1) or near(name.lower(), known, 1)
-    return f"; did you mean {matches[0]}?" if matches else f"; known are: {', '.join(known)}"
+    return f"; {did_you_mean(name, known, did_you_mean(name.lower(), known))}"
 
 
 def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:

@@ -4,11 +4,12 @@ Every pattern in here runs in linear time.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 TEXT_CHARS = 500
 _READ_CHARS = 4000
 _REPLACEMENT = "\ufffd"
+_COMPARED_CHARS = 100
 
 # A shorter text is not masked: local servers accept any word as a key, and that word may occur in
 # any error.
@@ -81,6 +82,20 @@ def _escaped_or_not(secret: str) -> str:
 def number_of(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 attempt` or `2 attempts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def did_you_mean(name: str, known: Collection[str], otherwise: str | None = None) -> str:
+    """Return the question for the known name that is most like a wrong one.
+
+    Without any, it is `otherwise`, or else a list of what is known.
+    """
+    import difflib  # noqa: PLC0415 - errors alone need it
+
+    # To compare names takes time that grows with the square of their lengths.
+    matches = difflib.get_close_matches(name[:_COMPARED_CHARS], known, 1)
+    if matches:
+        return f"did you mean {matches[0]}?"
+    return f"known are: {', '.join(known)}" if otherwise is None else otherwise
 
 
 def one_line(text: str) -> str:

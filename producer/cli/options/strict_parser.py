@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeVar
 from docllm.producer.text.printable import shown
 from docllm.schemas.runtime.collector import resting
 from docllm.schemas.runtime.next_command import as_called
+from docllm.schemas.text.wording import did_you_mean
 from docllm.schemas.version import VERSION
 
 _Options = TypeVar("_Options")
-_MAX_READ = 100  # characters of a word; comparing takes time that grows with the square
 
 
 class Imported:
@@ -138,12 +138,7 @@ def not_a_command(word: str, commands: Sequence[str]) -> str:
 
 def nearest(word: str, names: Sequence[str]) -> str:
     """Return the question for the nearest name, or the list of names; empty without names."""
-    import difflib  # noqa: PLC0415 - errors alone need it
-
-    matches = difflib.get_close_matches(word[:_MAX_READ], names, 1)
-    if matches:
-        return f"; did you mean {matches[0]}?"
-    return f"; known are: {', '.join(names)}" if names else ""
+    return f"; {did_you_mean(word, names)}" if names else ""
 
 
 def add_json(parser: Parser, more: str = "") -> None:

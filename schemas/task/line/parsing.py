@@ -5,7 +5,6 @@ of the OpenAI batch API. `parse` is a pure function of the bytes, so the agent r
 the load accepted. It reads no file and knows no configuration.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +23,7 @@ from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from docllm.schemas.task.record.lanes import DEFAULT_PRIORITY
 from docllm.schemas.task.task_types import DOCUMENT, OPENAI
 from docllm.schemas.text.placeholder import PLACEHOLDER, with_places
+from docllm.schemas.text.wording import did_you_mean
 
 __all__ = [
     "BOM",
@@ -258,13 +258,8 @@ def _checked(line: dict[str, Any], checks: Mapping[str, CheckField]) -> dict[str
 
 
 def _unknown(name: str, checks: Mapping[str, CheckField]) -> LineError:
-    matches = difflib.get_close_matches(name[:100], checks, 1)
-    fix = (
-        f"did you mean {matches[0]}?"
-        if matches
-        else f"known are: {', '.join(checks)}; put your own fields into metadata"
-    )
-    return LineError(name[:100], "is not a known field", fix)
+    known = f"known are: {', '.join(checks)}; put your own fields into metadata"
+    return LineError(name[:100], "is not a known field", did_you_mean(name, checks, known))
 
 
 def _method(name: str, value: Any) -> None:

@@ -73,25 +73,13 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
     assert len(embedded.ledger.tasks()) == 1
 
 
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({"DOCLLM_SLOT": "3"}, "DOCLLM_SLOTS"),
-        ({"DOCLLM_SLOTS": "many"}, "whole number"),
-        ({"DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1"}, "DOCLLM_DATABASE_URL"),
-        ({"DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1/d"}, "DOCLLM_KAFKA_BOOTSTRAP"),
-        ({"DOCLLM_CONFIG": "nowhere.toml"}, "nowhere.toml"),
-    ],
-)
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"]])
-def test_wrong_configuration_is_exit_2(
-    embedded: Deployment, command: list[str], environ: dict[str, Any], message: str
-) -> None:
+def test_wrong_configuration_is_exit_2(embedded: Deployment, command: list[str]) -> None:
     """A wrong setting ends both programs with 2; the error names it."""
-    done = embedded.run(*command, **environ)
+    done = embedded.run(*command, DOCLLM_CONFIG="nowhere.toml")
 
     assert done.code == 2
-    assert message in done.err
+    assert "nowhere.toml" in done.err
 
 
 @pytest.mark.parametrize("option", ["--batch=b", "--dry-run"])
@@ -118,12 +106,6 @@ def test_a_load_that_is_stopped_leaves_nothing_half_done(embedded: Deployment, o
 
 def left_by_load(folder: Path) -> list[Path]:
     return [*folder.glob(".*.part"), *folder.glob("docllm-stdin-*")]
-
-
-def test_unknown_command_is_exit_2(embedded: Deployment) -> None:
-    """An unknown command is a usage error."""
-    assert embedded.run("producer", "fly").code == 2
-    assert embedded.run("agent", "--fly").code == 2
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,9 @@ def test_an_answer_that_agents_cannot_use_fails_the_check(answer: bytes, named: 
         (b'{"choices": [', "answers 200, but the reply is not JSON"),
         (b"<html>", "answers, but not with a completion; check BASE_URL"),
         (b'{"choices":[{"message":7}]}', "answers, but not with a completion; check BASE_URL"),
+        (b'{"choices":null,"model":"m"}', "answers, but not with a completion; check BASE_URL"),
+        (b'{"object":"list","data":[]}', "answers, but not with a completion; check BASE_URL"),
+        (b"[]", "answers, but not with a completion; check BASE_URL"),
     ],
 )
 def test_a_body_that_is_no_completion_is_named(answer: bytes, named: str) -> None:

@@ -1,5 +1,6 @@
 """The settings of Kafka clients."""
 
+from collections.abc import Callable
 from unittest.mock import MagicMock
 
 import pytest
@@ -10,6 +11,7 @@ from docllm.producer.bus.kafka.reader import OWN
 from docllm.producer.loading import foreign_records
 from docllm.schemas.clients.kafka import (
     CONSUMER_PROMISES,
+    Settings,
     admin_settings,
     consumer_settings,
     producer_settings,
@@ -33,49 +35,42 @@ def config(**client: str) -> KafkaConfig:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("enable.auto.commit", "true"),
-        ("enable.auto.offset.store", "true"),
-        ("auto.offset.reset", "latest"),
-        ("check.crcs", "false"),
-        ("partition.assignment.strategy", "range"),
-        ("group.id", "other"),
-        ("group.instance.id", "one"),
-    ],
-)
-def test_consumer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
-    """Consumer settings that would skip or lose records are refused by name, without value."""
-    with pytest.raises(ConfigError, match=name):
-        consumer_settings(KafkaConfig("broker:9092", {name: value}), "g")
+def for_consumer(config: KafkaConfig) -> Settings:
+    return consumer_settings(config, "g")
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("settings", "name", "value"),
     [
-        ("acks", "1"),
-        ("enable.idempotence", "false"),
-        ("partitioner", "random"),
-        ("message.timeout.ms", "0"),
+        (for_consumer, "enable.auto.commit", "true"),
+        (for_consumer, "enable.auto.offset.store", "true"),
+        (for_consumer, "auto.offset.reset", "latest"),
+        (for_consumer, "check.crcs", "false"),
+        (for_consumer, "partition.assignment.strategy", "range"),
+        (for_consumer, "group.id", "other"),
+        (for_consumer, "group.instance.id", "one"),
+        (producer_settings, "acks", "1"),
+        (producer_settings, "enable.idempotence", "false"),
+        (producer_settings, "partitioner", "random"),
+        (producer_settings, "message.timeout.ms", "0"),
     ],
 )
-def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
-    """Producer settings that would lose or misplace records are refused by name."""
+def test_settings_that_lose_work_are_refused(
+    settings: Callable[[KafkaConfig], Settings], name: str, value: str
+) -> None:
+    """What would skip, lose or misplace records is refused by name, without value."""
     with pytest.raises(ConfigError, match=name):
-        producer_settings(KafkaConfig("broker:9092", {name: value}))
+        settings(KafkaConfig("broker:9092", {name: value}))
 
 
 @pytest.mark.parametrize(
     "name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"]
 )
-@pytest.mark.parametrize(
-    "settings", [producer_settings, admin_settings, lambda c: consumer_settings(c, "g")]
-)
-def test_settings_that_run_code_are_refused(name: str, settings: object) -> None:
+@pytest.mark.parametrize("settings", [producer_settings, admin_settings, for_consumer])
+def test_settings_that_run_code_are_refused(
+    name: str, settings: Callable[[KafkaConfig], Settings]
+) -> None:
     """Settings that load a library or run a command are refused."""
-    assert callable(settings)
-
     with pytest.raises(ConfigError, match=name):
         # A value that must not be accepted.
         settings(KafkaConfig("broker:9092", {name: "/tmp/evil"}))  # noqa: S108

@@ -70,8 +70,6 @@ def test_a_value_of_the_right_form_is_taken(
         (kinds.database_url, "postgresql://u@h/d"),
         (kinds.database_url, "mysql://u:p@ss@h/d"),
         (kinds.database_url, "mysql://u:p@h:3306"),
-        (kinds.database_url, "mysql://u:p@h/d?ssl_disabled=false"),
-        (kinds.database_url, "mysql://u:p@h/d?ssl_check_hostname=true"),
         (kinds.database_url, "mysql://u:p@h/d?ssl_ca=/ca&ssl_check_hostname=no"),
         (kinds.redis_url, "localhost:6379"),
         (kinds.redis_url, "redis://h:6379/first"),
