@@ -127,8 +127,8 @@ async def plain_call(
         permit = await start.call_permits.acquire(len(request.body), request.most_out, left_s)
         if permit is None:
             return Released()
-        left_s -= plan.clock.now_s() - now_s
-        now_s = plan.clock.now_s()
+        left_s -= plan.tools.clock.now_s() - now_s
+        now_s = plan.tools.clock.now_s()
     try:
         if delivery.lease is None or not delivery.lease.may_call(now_s):
             end = None

@@ -178,14 +178,7 @@ class Tools:
             client=self.route_client(route),
             rules=rules,
             tiers=tiers_of(rules.tiers) if rules.tiers else self.tiers,
-            prices=self.prices,
-            clock=self.clock,
-            apart=self.apart,
-            jitter=self.jitter,
-            token_ratios=self.token_ratios,
-            cut_prompts=self.cut_prompts,
-            odd_answers=self.odd_answers,
-            measures=self.measures,
+            tools=self,
         )
         if len(self._plans) >= MAX_PLANS:  # tasks name their types and models
             self._plans.clear()

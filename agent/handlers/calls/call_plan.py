@@ -7,20 +7,21 @@ passed to each call.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from docllm.agent.handlers.calls.cut_prompts import FEW, CountedCall, CutPrompts, cut_text
+from docllm.agent.handlers.calls.cut_prompts import FEW, CountedCall, cut_text
 from docllm.agent.handlers.calls.judging import Judged, judged
 from docllm.agent.judge import JudgeFacts, Tier, outcome_of_failure
-from docllm.agent.ports import Call, CallFailed, Clock, Reply, RouteClient
+from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
 from docllm.agent.ports.outcome import Failure, Spent, Succeeded
-from docllm.agent.quota.estimate import CallSize, Estimates
+from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.provider_headers import left
-from docllm.agent.reporting.odd_answers import OddAnswers
 from docllm.schemas.runtime import crash
-from docllm.schemas.runtime.executors import Executor
-from docllm.schemas.settings.config import Price, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
+
+if TYPE_CHECKING:  # they prepare the plans
+    from docllm.agent.handlers.handler_run import Tools
 
 _NAME_CHARS = 191
 
@@ -64,14 +65,7 @@ class CallPlan:
     client: RouteClient
     rules: TypeConfig
     tiers: Sequence[Tier]
-    prices: Mapping[str, Price]
-    clock: Clock
-    apart: Executor
-    jitter: Callable[[], float]
-    token_ratios: Estimates
-    cut_prompts: CutPrompts
-    odd_answers: OddAnswers
-    measures: CallMeasures | None
+    tools: "Tools"
     is_plain: bool = field(init=False)  # the type has no schema, time or `on_loss` of its own
 
     def __post_init__(self) -> None:
@@ -94,10 +88,11 @@ class CallPlan:
 
         `note_killed` is told the estimated cost of a call that is cancelled before its answer came.
         """
-        price = self.prices.get(model) if self.prices else None
+        tools = self.tools
+        price = tools.prices.get(model) if tools.prices else None
         least_price_micro = 0 if price is None else price.least_price_micro(len(call.body))
         crash.reach("call.sending")
-        began_s = self.clock.now_s()
+        began_s = tools.clock.now_s()
         try:
             reply = await self.client.llm.complete(call)
         except asyncio.CancelledError:
@@ -105,19 +100,19 @@ class CallPlan:
                 note_killed(self._killed(call, attempt, model, least_price_micro))
             raise
         crash.reach("call.answered")
-        now_s = self.clock.now_s()
-        if self.measures is not None:
-            self.measures.called(self.route, now_s - began_s)
+        now_s = tools.clock.now_s()
+        if tools.measures is not None:
+            tools.measures.called(self.route, now_s - began_s)
             if isinstance(reply, Reply) and (amounts := left(reply.headers)):
-                self.measures.left(self.route, amounts)
+                tools.measures.left(self.route, amounts)
         facts = self.facts(attempt, now_s, model=model, request_id=call.request_id)
         facts.schema, facts.verbatim, facts.strict = schema, verbatim, self.rules.strict_answer
         facts.least_price_micro = least_price_micro
-        outcome = await judged(reply, facts, self.apart)
+        outcome = await judged(reply, facts, tools.apart)
         if outcome.spent.tokens_in:
             outcome = self._of_whole_prompt(call, attempt, outcome, facts)
         if type(outcome) is Succeeded and outcome.oddities:
-            self.odd_answers.note(self.route, outcome.oddities)
+            tools.odd_answers.note(self.route, outcome.oddities)
         return reply, outcome
 
     def facts(
@@ -133,10 +128,10 @@ class CallPlan:
             snoozes=attempt.snoozes,
             refused_alone=attempt.refused_alone,
             tiers=self.tiers,
-            jitter=self.jitter(),
-            utc_s=self.clock.utc_s(),
+            jitter=self.tools.jitter(),
+            utc_s=self.tools.clock.utc_s(),
             min_retry_s=self.rules.delay_s,
-            prices=self.prices,
+            prices=self.tools.prices,
             wordings=self.client.wordings,
         )
 
@@ -147,9 +142,9 @@ class CallPlan:
 
         Only whole prompts teach how many tokens a byte has.
         """
-        spent, ratios, sent = outcome.spent, self.token_ratios, call.body
+        spent, ratios, sent = outcome.spent, self.tools.token_ratios, call.body
         size = CallSize(task_type=self.task_type, input_bytes=len(sent))
-        is_known_limit = spent.tokens_in in self.cut_prompts.limits
+        is_known_limit = spent.tokens_in in self.tools.cut_prompts.limits
         if not is_known_limit and ratios.learn(
             facts.model, size, spent.tokens_in, spent.tokens_out, few=FEW
         ):
@@ -157,7 +152,7 @@ class CallPlan:
         counted = CountedCall(
             self.route, facts.model, self.task_type, sent, spent.tokens_in, spent.tokens_cached
         )
-        if not self.cut_prompts.is_cut(counted, ratios):
+        if not self.tools.cut_prompts.is_cut(counted, ratios):
             ratios.learn(facts.model, size, spent.tokens_in, spent.tokens_out)
             return outcome
         if not isinstance(outcome, Succeeded):
@@ -173,7 +168,7 @@ class CallPlan:
             model=model[:_NAME_CHARS],
             cost_micro=least_price_micro,
             call_id=call.request_id[:_NAME_CHARS],
-            duration_ms=round((self.clock.now_s() - attempt.began_s) * 1000),
+            duration_ms=round((self.tools.clock.now_s() - attempt.began_s) * 1000),
             unsure_micro=least_price_micro,
             calls=1,
         )
