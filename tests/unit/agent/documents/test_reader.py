@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -199,18 +200,19 @@ def test_a_converted_document_holds_no_place_of_its_host() -> None:
 SLOW = "https://slow.example/a"
 
 
-class Reading:
-    """Holds a place of its URI's host until it is ended."""
+class Holding:
+    """Holds a place, or bytes, until it is ended."""
 
-    def __init__(self, shares: HostShares, uri: str) -> None:
+    def __init__(self, hold: AbstractAsyncContextManager[None]) -> None:
         self.holds = False
         self._end = asyncio.Event()
-        self.task = asyncio.create_task(self._run(shares, uri))
+        self.task = asyncio.create_task(self._run(hold))
 
-    async def _run(self, shares: HostShares, uri: str) -> None:
-        async with shares.hold(uri):
+    async def _run(self, hold: AbstractAsyncContextManager[None]) -> None:
+        async with hold:
             self.holds = True
             await self._end.wait()
+        self.holds = False
 
     async def end(self) -> None:
         self._end.set()
@@ -225,7 +227,7 @@ def test_a_host_has_its_share_and_others_go_on(same: str) -> None:
     async def main() -> None:
         shares = HostShares(2)
         first, second, third, other = (
-            Reading(shares, uri) for uri in (SLOW, same, SLOW, "https://other.example/a")
+            Holding(shares.hold(uri)) for uri in (SLOW, same, SLOW, "https://other.example/a")
         )
         await asyncio.sleep(0)
         assert [one.holds for one in (first, second, third, other)] == [True, True, False, True]
@@ -242,7 +244,7 @@ def test_a_host_has_its_share_and_others_go_on(same: str) -> None:
 def test_a_cancelled_document_leaves_its_place() -> None:
     async def main() -> None:
         shares = HostShares(1)
-        first, second, third = (Reading(shares, SLOW) for _ in range(3))
+        first, second, third = (Holding(shares.hold(SLOW)) for _ in range(3))
         await asyncio.sleep(0)
         for one in (second, first):
             one.task.cancel()
@@ -266,38 +268,17 @@ def test_other_documents_have_no_bound(uri: str) -> None:
     asyncio.run(main())
 
 
-class Holder:
-    """Holds bytes until it is let go."""
-
-    def __init__(self, bytes_in_flight: BytesInFlight, size: int) -> None:
-        self.holds = False
-        self._go = asyncio.Event()
-        self.task = asyncio.create_task(self._run(bytes_in_flight, size))
-
-    async def _run(self, bytes_in_flight: BytesInFlight, size: int) -> None:
-        async with bytes_in_flight.hold(size):
-            self.holds = True
-            await self._go.wait()
-        self.holds = False
-
-    async def end(self) -> None:
-        self._go.set()
-        await self.task
-
-
 def test_the_bytes_in_flight_are_bounded_in_the_order_of_asking() -> None:
     """A small one does not pass a large one that waits, and one above the bound takes it all."""
 
     async def main() -> None:
         flight = BytesInFlight(10)
-        first, large, small = (Holder(flight, size) for size in (6, 100, 1))
+        first, large, small = (Holding(flight.hold(size)) for size in (6, 100, 1))
         await asyncio.sleep(0)
         assert (first.holds, large.holds, small.holds) == (True, False, False)
         await first.end()
-        await asyncio.sleep(0)
         assert (large.holds, small.holds) == (True, False)
         await large.end()
-        await asyncio.sleep(0)
         assert small.holds
         await small.end()
         assert flight._free == 10
@@ -310,16 +291,16 @@ def test_a_cancelled_one_blocks_nobody() -> None:
 
     async def main() -> None:
         flight = BytesInFlight(10)
-        first, large, small = (Holder(flight, size) for size in (6, 10, 1))
+        first, large, small = (Holding(flight.hold(size)) for size in (6, 10, 1))
         await asyncio.sleep(0)
         large.task.cancel()
         await asyncio.wait([large.task])
         await asyncio.sleep(0)
         assert small.holds
-        late = Holder(flight, 10)
+        late = Holding(flight.hold(10))
         await asyncio.sleep(0)
         await small.end()
-        first._go.set()
+        first._end.set()
         await asyncio.wait([first.task])
         late.task.cancel()  # its turn has come, and it has not run yet
         await asyncio.wait([late.task])

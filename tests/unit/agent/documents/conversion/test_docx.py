@@ -78,14 +78,8 @@ def test_an_image_elsewhere_is_never_fetched() -> None:
 
 
 MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
-VML = 'xmlns:v="urn:schemas-microsoft-com:vml"'
 RELATIONS = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 CHUNK = f'<w:altChunk {RELATIONS} r:id="c1"/>'
-COMPATIBLE = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
-DRAWN = (
-    'xmlns:wps="http://schemas.microsoft.com/office/word/2010/wordprocessingShape" '
-    'xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"'
-)
 MHTML = (
     b'MIME-Version: 1.0\r\nContent-Type: multipart/related; type="text/html"; boundary="b"\r\n\r\n'
     b'--b\r\nContent-Type: text/html; charset="utf-8"\r\n'
@@ -172,7 +166,6 @@ def run(text: str) -> str:
 
 LAST = f"<m:sup/><m:e>{run('i')}</m:e></m:nary>"
 ROW = f"<m:mr><m:e>{run('1')}</m:e><m:e>{run('2')}</m:e></m:mr>"
-AID, KEPT = (f"<w:r><w:t>{text}</w:t></w:r>" for text in ("aid", "kept"))
 
 
 @pytest.mark.parametrize(
@@ -194,36 +187,3 @@ AID, KEPT = (f"<w:r><w:t>{text}</w:t></w:r>" for text in ("aid", "kept"))
 def test_an_equation_is_one_line(equation: str, text: str) -> None:
     """A power stays a power: its text alone would be another number."""
     assert text_of_docx(made_docx("a", body=math(equation))) == (f"a\n\n{text}", ())
-
-
-@pytest.mark.parametrize(
-    "inner",
-    [
-        f'<w:fldSimple w:instr="DATE">{KEPT}</w:fldSimple>',
-        f'<w:bdo w:val="rtl"><w:dir>{KEPT}</w:dir></w:bdo>',
-        f"<w:r><w:ruby><w:rt>{AID}</w:rt><w:rubyBase>{KEPT}</w:rubyBase></w:ruby></w:r>",
-        f'<x:new xmlns:x="urn:x">{KEPT}</x:new>',
-        f'<w:r><w:pict><v:shape {VML}><v:textpath string="kept"/></v:shape></w:pict></w:r>',
-    ],
-    ids=["field", "direction", "ruby", "unknown", "WordArt"],
-)
-def test_an_element_that_is_not_known_gives_way_to_its_text(inner: str) -> None:
-    """What it is called says nothing about what it holds."""
-    read = text_of_docx(made_docx(body=f"<w:p><w:r><w:t>a</w:t></w:r>{inner}</w:p>"))
-
-    assert ("".join(read.text.split()), read.omitted) == ("akept", ())
-
-
-@pytest.mark.parametrize("old", ["", "<mc:Fallback><w:pict/></mc:Fallback>", "both"])
-def test_a_text_box_is_read_once(old: str) -> None:
-    """It is read whether or not the file has a form of it for old readers."""
-    box = f"<w:txbxContent>{paragraph('in a box')}</w:txbxContent>"
-    if old == "both":
-        shape = f"<v:shape {VML}><v:textbox>{box}</v:textbox></v:shape>"
-        old = f"<mc:Fallback><w:pict>{shape}</w:pict></mc:Fallback>"
-    drawing = f"<w:drawing><wp:inline><wps:txbx>{box}</wps:txbx></wp:inline></w:drawing>"
-    both = f"<mc:AlternateContent><mc:Choice>{drawing}</mc:Choice>{old}</mc:AlternateContent>"
-
-    for inner in (both, drawing):
-        body = f"<w:p {COMPATIBLE} {DRAWN}><w:r>{inner}</w:r></w:p>"
-        assert text_of_docx(made_docx("a", body=body)) == ("a\n\nin a box", ())

@@ -22,7 +22,7 @@ SPACES = " ".join(
 )
 VML = 'xmlns:v="urn:schemas-microsoft-com:vml" xmlns:o="urn:schemas-microsoft-com:office:office"'
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-KEPT = "<w:r><w:t>kept</w:t></w:r>"
+KEPT, AID = "<w:r><w:t>kept</w:t></w:r>", "<w:r><w:t>aid</w:t></w:r>"
 DRAWN = "<a:p><a:r><a:t>kept</a:t></a:r></a:p>"
 BOX = f"<w:txbxContent>{paragraph('kept')}</w:txbxContent>"
 CHART = (
@@ -83,7 +83,25 @@ ALTERNATE = "<mc:AlternateContent>{}</mc:AlternateContent>"
             f"<w:r><w:pict><v:oval {VML}><v:textbox>{BOX}</v:textbox></v:oval></w:pict></w:r>",
             "kept",
         ),
+        (
+            ALTERNATE.format(
+                f"<mc:Choice><w:r><w:drawing><wps:txbx>{BOX}</wps:txbx></w:drawing></w:r>"
+                f"</mc:Choice><mc:Fallback><w:r><w:pict><v:shape {VML}><v:textbox>{BOX}"
+                "</v:textbox></v:shape></w:pict></w:r></mc:Fallback>"
+            ),
+            "kept",
+        ),
+        (
+            f'<w:r><w:pict><v:shape {VML}><v:textpath string="kept"/></v:shape></w:pict></w:r>',
+            "kept",
+        ),
         ('<w:fldSimple w:instr="QUOTE kept"/>', "QUOTE kept"),
+        (f'<w:fldSimple w:instr="DATE">{KEPT}</w:fldSimple>', "kept"),
+        (f'<w:bdo w:val="rtl"><w:dir>{KEPT}</w:dir></w:bdo>', "kept"),
+        (
+            f"<w:r><w:ruby><w:rt>{AID}</w:rt><w:rubyBase>{KEPT}</w:rubyBase></w:ruby></w:r>",
+            "kept",
+        ),
         (nested("x", 4), "kept"),
         (nested("x", 40), "kept"),
         (field(LIST), "kept"),
@@ -101,7 +119,7 @@ ALTERNATE = "<mc:AlternateContent>{}</mc:AlternateContent>"
         ("<x:new xmlns:x='urn:x'>kept</x:new>", "kept"),
         ("<w:r><w:t>ke</w:t></w:r><w:r><w:t>pt</w:t><w:tab/></w:r>", "kept"),
     ],
-    ids=range(24),
+    ids=range(29),
 )
 def test_text_is_read_once_whatever_holds_it(inner: str, text: str) -> None:
     """A box follows the paragraph that it is in."""

@@ -47,11 +47,7 @@ def test_a_pdf_that_one_reader_cannot_read_is_read_by_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The second reader gives the pages when the first one fails."""
-
-    def fails(_raw: bytes) -> list[str]:
-        raise pypdfium2.PdfiumError("no")
-
-    monkeypatch.setattr(pdf, "_by_pdfium", fails)
+    monkeypatch.setattr(pdf, "_by_pdfium", _fails)
 
     assert text_of_pdf(made_pdf(["one"], ["two"])) == ("one\n\ntwo", ())
 

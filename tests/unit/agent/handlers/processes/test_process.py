@@ -142,26 +142,16 @@ def bad_follow(context):
     context.follow({"id": "a/2", "prompt": "x", "typ": "y"})
 
 
-def locked(context):
-    with context.lock("account 7") as held:
+def holds(context):
+    with context.lock("account 7") as held, context.limit("crm", wait_s=2):
         held.check()
-        return held.fence
+        return [held.fence, context.document()]
 
 
-async def locked_async(context):
-    async with context.lock("account 7") as held:
+async def holds_async(context):
+    async with context.lock("account 7") as held, context.limit("crm"):
         held.check()
-        return held.fence
-
-
-def limited(context):
-    with context.limit("crm", wait_s=2):
-        return context.document()
-
-
-async def limited_async(context):
-    async with context.limit("crm"):
-        return await context.document()
+        return [held.fence, await context.document()]
 
 
 async def impatient(context):
@@ -416,23 +406,16 @@ def test_an_error_of_the_agent_may_be_caught_by_its_class(folder: Path) -> None:
     assert b"is not below an allowed root" in outcome.body
 
 
-@pytest.mark.parametrize("function", ["locked", "locked_async"])
-def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None:
-    """The agent holds them for its attempt."""
-    _, outcome = played(f"invoices:{function}", once)
-
-    assert isinstance(outcome, Succeeded)
-    assert outcome.body == b"1"
-
-
-@pytest.mark.parametrize("function", ["limited", "limited_async"])
-def test_a_handler_in_a_process_uses_what_is_limited(folder: Path, function: str) -> None:
-    """The agent keeps the limit for it."""
+@pytest.mark.parametrize("function", ["holds", "holds_async"])
+def test_a_handler_in_a_process_holds_locks_and_uses_what_is_limited(
+    folder: Path, function: str
+) -> None:
+    """The agent holds both for its attempt."""
     harness, outcome = played(f"invoices:{function}", once)
 
     assert isinstance(outcome, Succeeded)
-    assert harness.uses.waits_s
-    assert harness.uses.seats == 1
+    assert orjson.loads(outcome.body) == [1, "Sales rose."]
+    assert (len(harness.uses.waits_s), harness.uses.seats) == (1, 1)
 
 
 @pytest.mark.parametrize(
