@@ -4,11 +4,10 @@ import argparse
 
 from docllm.producer.app import Parts, make_reader, opened
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.retention.dead_trim import TrimPlan, plan_trim
-from docllm.producer.screen.output import answering
+from docllm.producer.screen.output import agreed, answering, require_answer
 from docllm.producer.text.printable import shown
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime import crash

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from docllm.producer.app import LedgerParts, opened_ledger
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger.retention import erasure_rows
 from docllm.producer.ledger.retention.erasure_rows import Erased, Subject
 from docllm.producer.retention.erasure import Erasure
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import CommandAnswer, answering
+from docllm.producer.screen.output import CommandAnswer, agreed, answering, require_answer
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import SystemClock

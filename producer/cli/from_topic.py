@@ -5,10 +5,9 @@ from contextlib import nullcontext
 
 from docllm.producer.app import make_reader, make_relay, opened
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey, survey_topic
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import CommandAnswer, note
+from docllm.producer.screen.output import CommandAnswer, agreed, note, require_answer
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of

@@ -6,7 +6,6 @@ from typing import Any
 
 from docllm.producer.app import LedgerParts, opened_ledger
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger.dead_letters import selection_query
 from docllm.producer.ledger.retention import purge_rows
 from docllm.producer.ledger.retention.purge_rows import Purgeable
@@ -15,7 +14,7 @@ from docllm.producer.retention.manifest import OUTAGES, ArchiveStore
 from docllm.producer.retention.purge import lost_archive
 from docllm.producer.retention.purge import purge as purge_batch
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import CommandAnswer, answering
+from docllm.producer.screen.output import CommandAnswer, agreed, answering, require_answer
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import moment, written
 from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError

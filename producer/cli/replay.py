@@ -7,7 +7,6 @@ from collections.abc import Callable
 from docllm.producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened, opened_ledger
 from docllm.producer.cli import from_topic
 from docllm.producer.cli.cancel import actor
-from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.cli.replayed_changes import read_overrides
 from docllm.producer.cli.selection_options import read_selection
 from docllm.producer.input.accounts import TaskAccounts
@@ -29,7 +28,15 @@ from docllm.producer.replay.plan import ReplayPlan
 from docllm.producer.replay.runs import Documents
 from docllm.producer.screen import replays
 from docllm.producer.screen.live import bar
-from docllm.producer.screen.output import CommandAnswer, answering, complain, note, width
+from docllm.producer.screen.output import (
+    CommandAnswer,
+    agreed,
+    answering,
+    complain,
+    note,
+    require_answer,
+    width,
+)
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
 from docllm.schemas.errors import ConfigError

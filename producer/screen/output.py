@@ -3,7 +3,8 @@
 The output is live on a terminal. There is no logic here. Anybody may have chosen a batch's name, so
 nothing in it is markup, and none of its control characters reaches a terminal. A command's answer
 is sentences for a person, or with `--json` one JSON document for a script, and nothing else. The
-document of a command that ends in an error has the name `error`; stderr says the same.
+document of a command that ends in an error has the name `error`; stderr says the same. A command
+that costs money asks a person first.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import orjson
 from docllm.producer.text.output_file import give_up_standard_output, standard_output
 from docllm.producer.text.printable import escaped, logs_json, shown, shown_lines
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import ThreadExecutor
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -140,3 +142,26 @@ def answering(options: argparse.Namespace) -> Iterator[CommandAnswer]:
     yield answer
     if answer.as_json:
         say_json(answer.document(options.group))
+
+
+def require_answer(options: argparse.Namespace) -> None:
+    """Raise ConfigError if nobody can be asked and --yes is not set."""
+    if not options.yes and not sys.stdin.isatty():
+        raise ConfigError(
+            "this needs a terminal to ask you; look with --dry-run, then run it with --yes"
+        )
+
+
+async def agreed(options: argparse.Namespace, question: str) -> bool:
+    """Return whether a person agrees, either with --yes or by an answer now."""
+    if options.yes:
+        return True
+    note(f"{question} [y/N]")
+    # A thread lets Ctrl-C be heard. It is our own thread, so that the event loop does not wait for
+    # it.
+    asking = ThreadExecutor("question")
+    try:
+        answer = await asking(sys.stdin.readline)
+    finally:
+        asking.close(wait=False)
+    return answer.strip().lower() in {"y", "yes"}

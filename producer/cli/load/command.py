@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from docllm.producer.cli.load.input import Conversions, Input
-from docllm.producer.cli.load.load_result import (
+from docllm.producer.cli.load.report import (
+    BadLineReport,
+    Sums,
     changed_message,
     report_check,
     report_load,
     report_rejects,
 )
-from docllm.producer.cli.load.report import BadLineReport, Sums
 from docllm.producer.input.line_checks import LineChecks
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 ASK = """
 import argparse, signal, sys
-from docllm.producer.cli.confirm import agreed
+from docllm.producer.screen.output import agreed
 from docllm.producer.cli.running import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
