@@ -291,7 +291,7 @@ class Needs:
     cluster run elsewhere, with an installation of their own.
     """
 
-    def __init__(self, accounts: TaskAccounts, *, by_uri: bool, sizes: TextSizes | None) -> None:
+    def __init__(self, accounts: TaskAccounts, *, by_uri: bool, sizes: TextSizes) -> None:
         self._accounts = accounts
         self._config = accounts.config
         self._by_uri = by_uri
@@ -337,7 +337,7 @@ class Needs:
             )
 
     def _missing_extra(self) -> Iterator[str]:
-        missing = set() if self._sizes is None else self._sizes.missing
+        missing = self._sizes.missing
         kinds = [(kind, count) for kind, count in self._kinds.items() if kind in missing]
         if kinds:
             total = number_of(sum(count for _, count in kinds), "document")

@@ -4,7 +4,7 @@ Answer tokens are not included, so the time is a lower bound. Also finds tasks t
 than a minute's tokens: a provider may refuse them whenever they are sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
@@ -25,24 +25,38 @@ _NAME_CHARS = 80
 
 @dataclass(slots=True)
 class _Load:
-    """The calls of one account."""
+    """The calls of one account, and its limits by name."""
 
     route: str
+    limits: Mapping[str, int]
     calls: int = 0
     size_bytes: int = 0
     too_large: int = 0  # tasks
     largest_tokens: int = 0
     largest: str = ""
 
+    @property
+    def binding(self) -> str:
+        """The name of the limit that takes longest; empty if none takes time."""
+        return max(
+            (name for name in self.limits if name in _PERIOD_S), key=self._seconds, default=""
+        )
 
-@dataclass(frozen=True, slots=True)
-class _TimeBound:
-    """How long a limit of a route takes at least."""
+    @property
+    def least_s(self) -> float:
+        """How long the calls take at least."""
+        return self._seconds(self.binding) if self.binding else 0.0
 
-    seconds: float
-    route: str
-    name: str
-    limit: int
+    def _seconds(self, name: str) -> float:
+        tokens = self.size_bytes / BYTES_PER_TOKEN
+        count = self.calls if name in {"rpm", "rpd"} else tokens
+        return count * _PERIOD_S[name] / self.limits[name]
+
+    @property
+    def tokens_a_minute(self) -> tuple[str, float]:
+        """The lowest limit of prompt tokens a minute: its name, and the number."""
+        limits = [(name, self.limits[name]) for name in ("tpm", "itpm") if name in self.limits]
+        return min(limits, key=itemgetter(1), default=("", inf))
 
 
 class TimeNeeded:
@@ -58,36 +72,45 @@ class TimeNeeded:
         if not self._limits:
             return
         account = self._accounts.of(line.task)
-        if account.quota in self._limits:
-            load = self._loads.setdefault(account.quota, _Load(account.route))
-            size_bytes = line.input_bytes
-            load.calls += 1
-            load.size_bytes += size_bytes
-            self._check_size(load, account.quota, line, size_bytes // BYTES_PER_TOKEN)
+        if account.quota not in self._limits:
+            return
+        load = self._loads.get(account.quota)
+        if load is None:
+            load = _Load(account.route, self._limits[account.quota].given)
+            self._loads[account.quota] = load
+        size_bytes = line.input_bytes
+        load.calls += 1
+        load.size_bytes += size_bytes
+        tokens = size_bytes // BYTES_PER_TOKEN
+        # Agents split tasks of that type.
+        if line.task.type != MAP_REDUCE and tokens > load.tokens_a_minute[1]:
+            load.too_large += 1
+            if tokens > load.largest_tokens:
+                load.largest_tokens, load.largest = tokens, line.document or line.key
 
     def as_json(self) -> dict[str, Any]:
         """Return the form for `--json`; the seconds are None where no limit is set."""
-        bound = self._binding()
-        return {
-            "least_s": None if bound is None else round(bound.seconds, 1),
-            "limited_by": None if bound is None else {"route": bound.route, "limit": bound.name},
-        }
+        load = self._slowest()
+        if load is None:
+            return {"least_s": None, "limited_by": None}
+        limited_by = {"route": load.route, "limit": load.binding}
+        return {"least_s": round(load.least_s, 1), "limited_by": limited_by}
 
     def __str__(self) -> str:
         """Return the time, empty if it is short or no limit is set."""
-        bound = self._binding()
-        if bound is None or bound.seconds < _WORTH_SAYING_S:
+        load = self._slowest()
+        if load is None or load.least_s < _WORTH_SAYING_S:
             return ""
         return (
-            f"at least {duration(bound.seconds)}, because of {bound.name} = {bound.limit:,} "
-            f"of route {bound.route}"
+            f"at least {duration(load.least_s)}, because of {load.binding} = "
+            f"{load.limits[load.binding]:,} of route {load.route}"
         )
 
     def too_large(self) -> Iterator[str]:
         """Yield a warning for each account with tasks that are larger than a minute's tokens."""
-        for key, load in self._loads.items():
+        for load in self._loads.values():
             if load.too_large:
-                name, limit = self._tokens_a_minute(key)
+                name, limit = load.tokens_a_minute
                 verb = "is" if load.too_large == 1 else "are"
                 yield (
                     f"{number_of(load.too_large, 'task')} {verb} probably larger than a minute's "
@@ -97,30 +120,7 @@ class TimeNeeded:
                     "load them as type map-reduce, which splits them"
                 )
 
-    def _check_size(self, load: _Load, key: str, line: ValidLine, tokens: int) -> None:
-        if line.task.type == MAP_REDUCE or tokens <= self._tokens_a_minute(key)[1]:
-            return  # agents split tasks of that type
-        load.too_large += 1
-        if tokens > load.largest_tokens:
-            load.largest_tokens, load.largest = tokens, line.document or line.key
-
-    def _tokens_a_minute(self, key: str) -> tuple[str, float]:
-        """Return the lowest limit of prompt tokens a minute: its name, and the number."""
-        given = self._limits[key].given
-        limits = [(name, given[name]) for name in ("tpm", "itpm") if name in given]
-        return min(limits, key=itemgetter(1), default=("", inf))
-
-    def _binding(self) -> _TimeBound | None:
-        """Return the limit that takes longest."""
-        bounds = [
-            _TimeBound(_seconds(name, limit, load), load.route, name, limit)
-            for key, load in self._loads.items()
-            for name, limit in self._limits[key].given.items()
-            if name in _PERIOD_S
-        ]
-        return max(bounds, key=lambda bound: bound.seconds, default=None)
-
-
-def _seconds(name: str, limit: int, load: _Load) -> float:
-    tokens = load.size_bytes / BYTES_PER_TOKEN
-    return (load.calls if name in {"rpm", "rpd"} else tokens) * _PERIOD_S[name] / limit
+    def _slowest(self) -> _Load | None:
+        """Return the calls that take longest, None if no limit takes time."""
+        limited = [load for load in self._loads.values() if load.binding]
+        return max(limited, key=lambda load: load.least_s, default=None)

@@ -40,9 +40,7 @@ _NUMBER = re.compile(r"\d+")
 class Sums:
     """Sums up an input: the cost of its new tasks, and those that will fail or surprise."""
 
-    def __init__(
-        self, config: Config, *, by_uri: bool = False, sizes: TextSizes | None = None
-    ) -> None:
+    def __init__(self, config: Config, *, by_uri: bool, sizes: TextSizes) -> None:
         accounts = TaskAccounts(config)
         self.needs = Needs(accounts, by_uri=by_uri, sizes=sizes)
         self.estimate = Estimate(accounts)

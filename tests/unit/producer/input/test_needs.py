@@ -27,10 +27,14 @@ def document(kind: Kind = Kind.PDF, omitted: tuple[str, ...] = (), **more: Any) 
     )
 
 
+def sizes() -> TextSizes:
+    return TextSizes(lambda: pytest.fail("nothing is converted here"))
+
+
 def warned(*lines: ValidLine, config: Config | None = None, **more: Any) -> list[str]:
-    sizes = TextSizes(lambda: pytest.fail("nothing is converted here"))
-    sizes.missing = {Kind.PDF, Kind.DOCX}
-    given: dict[str, Any] = {"by_uri": False, "sizes": sizes} | more
+    known = sizes()
+    known.missing = {Kind.PDF, Kind.DOCX}
+    given: dict[str, Any] = {"by_uri": False, "sizes": known} | more
     found = Needs(TaskAccounts(config or Config()), **given)
     for line in lines:
         found.add(line)
@@ -70,7 +74,7 @@ def test_parts_that_a_conversion_left_out_are_told() -> None:
 def test_a_million_tasks_are_many_for_the_embedded_ledger() -> None:
     """Only the number counts, and only on embedded parts."""
     for config, count in ((Config(), 1), (CLUSTER, 0)):
-        found = Needs(TaskAccounts(config), by_uri=False, sizes=None)
+        found = Needs(TaskAccounts(config), by_uri=False, sizes=sizes())
         assert list(found.warnings(EMBEDDED_TASKS - 1, unreadable=0)) == []
         assert len(list(found.warnings(EMBEDDED_TASKS, unreadable=0))) == count
 
@@ -85,6 +89,6 @@ def test_a_handler_of_another_type_is_not_tried(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(line, ValidLine)
     accounts.of(line.task)
 
-    (warning,) = Needs(accounts, by_uri=False, sizes=None).warnings(1, unreadable=0)
+    (warning,) = Needs(accounts, by_uri=False, sizes=sizes()).warnings(1, unreadable=0)
 
     assert warning == "tasks of type a would be dead: its handler cannot be used: x"
