@@ -40,20 +40,11 @@ def test_a_record_is_named_by_its_number() -> None:
 
 def test_options_become_a_selection() -> None:
     """Every option has its field; times are by the database's clock."""
+    dispositions = "--disposition permanent --disposition expired --disposition permanent"
+    times = "--since 2h --until 2026-03-01"
+
     chosen = parsed(
-        *(
-            "--disposition",
-            "permanent",
-            "--disposition",
-            "expired",
-            "--disposition",
-            "permanent",
-            "--batch",
-            "a b",
-            "--type",
-            "t",
-        ),
-        *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
+        *f"{dispositions} --type t --tenant x {times} --limit 7".split(), "--batch", "a b"
     )
 
     assert chosen == Selection(

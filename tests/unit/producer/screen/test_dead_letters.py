@@ -45,26 +45,10 @@ def test_a_table_fits_a_terminal() -> None:
     lines = list(groups_lines([wide, RECORDS], 80))
 
     assert max(map(len, lines)) == 80
-    assert lines[0].split() == [
-        "count",
-        "disposition",
-        "class",
-        "fingerprint",
-        "first",
-        "last",
-        "cost",
-    ]
-    assert lines[1].split() == [
-        "12",
-        "permanent",
-        "TOO_LONG",
-        "abababab",
-        "03-01",
-        "12:30",
-        "03-01",
-        "12:30",
-        "1.5000",
-    ]
+    assert lines[0].split() == "count disposition class fingerprint first last cost".split()
+    assert (
+        lines[1].split() == "12 permanent TOO_LONG abababab 03-01 12:30 03-01 12:30 1.5000".split()
+    )
     assert lines[2].strip().startswith("14 attempts, 100+20 tokens; b/k: xxx")
     assert lines[2].endswith("...")
     assert lines[4].strip() == "quarantine:7: line is not JSON"

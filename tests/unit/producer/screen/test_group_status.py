@@ -138,16 +138,7 @@ def test_the_usual_columns_fit_a_small_terminal() -> None:
         80,
     ).splitlines()
 
-    assert lines[1].split() == [
-        "batch",
-        "total",
-        "pending",
-        "succeeded",
-        "per",
-        "s",
-        "left",
-        "cost",
-    ]
+    assert lines[1].split() == "batch total pending succeeded per s left cost".split()
     assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
 
 

@@ -3,7 +3,6 @@
 import json
 import socket
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,13 +62,6 @@ def loaded(client: Client, batch_id: str) -> Any:
 def batch_of(client: Client, content: bytes, **given: object) -> Any:
     """Upload a file, make a batch of it, and return the batch once it is loaded."""
     return loaded(client, create(client, input_file_id=upload(client, content), **given).json["id"])
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """A client of a new group."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def files(folder: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -17,13 +16,6 @@ from tests.support.serving import Client, served
 
 POST = "/v1/tasks?batch=B"
 LINE = b'{"id":"a","prompt":"x"}\n'
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """A client of a new group."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def lines(count: int) -> bytes:
