@@ -6,6 +6,7 @@ Each method does what the command of its name does, and refuses what it refuses.
 import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -212,10 +213,11 @@ class Batch:
         The agent is a child process of the group that the settings name; it takes other tasks of
         the group too. It makes `slots` calls at once. With `rehearsal`, docllm's rehearsal LLM
         answers in place of a provider. The progress is one line on a terminal or in a notebook.
-        Interrupted or killed, it loses nothing: run it again.
+        Interrupted or killed, it loses nothing: run it again. Rows that were refused are a warning;
+        `submit` returns them.
         """
         if self._rows is not None or self._documents is not None:
-            self.submit()
+            self._warn(self.submit())
         options = [] if slots is None else [f"--slots={slots}"]
         options += ["--rehearsal"] if rehearsal else []
         with tempfile.TemporaryFile() as said:
@@ -229,6 +231,13 @@ class Batch:
             with stopped(agent):
                 self._wait(None, show)
         return self
+
+    def _warn(self, submitted: Submitted) -> None:
+        """Warn of what only the return value of `submit` tells."""
+        if rejects := submitted.rejects:
+            noun = "row" if self._documents is None else "document"
+            refused = f"{number_of(len(rejects), noun)} of batch {self.name} refused"
+            warnings.warn(f"{refused}, the first: {rejects[0]}", stacklevel=3)
 
     def wait(self, timeout_s: float | None = None, *, fail_on_dead: bool = False) -> Counts:
         """Wait until the batch is done, and return its counts; agents elsewhere run it.

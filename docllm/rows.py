@@ -143,6 +143,10 @@ def _flat(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _whole_line(number: int, row: Mapping[Any, Any]) -> ValidLine | InvalidLine:
+    if "text" in row:  # of a row for a prompt that the batch was not given
+        error = "is not a field of a task line, and the batch has no prompt"
+        fix = "make the batch with prompt='Summarize: {document}'"
+        return InvalidLine(number, "text", error, fix, None, noun="row")
     try:
         text = orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:

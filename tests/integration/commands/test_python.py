@@ -57,7 +57,7 @@ def inside(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_a_script_loads_runs_and_reads_a_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bad row is named, the others run; no thread is left."""
+    """A bad row is named, also by a run alone, and the others run; no thread is left."""
     llm = deployment.llm()
     rows = [*ROWS, {"id": "empty", "text": ""}]
     with inside(deployment, monkeypatch):
@@ -66,7 +66,8 @@ def test_a_script_loads_runs_and_reads_a_batch(
 
         submitted = batch.submit()
         again = batch.submit()
-        assert batch.run(slots=4) is batch
+        with pytest.warns(UserWarning, match="1 row of batch reports refused, the first: row 21"):
+            assert batch.run(slots=4) is batch
 
         results = list(batch.results())
         found = docllm.Client(group=deployment.group).get("reports", "id-7")
@@ -132,6 +133,8 @@ def test_nothing_that_can_be_loaded_is_an_error(
         with pytest.raises(docllm.LoadError, match="row 1: prompt is a whole number") as caught:
             batch.submit()
         assert [(reject.row, reject.field) for reject in caught.value.rejects] == [(1, "prompt")]
+        with pytest.raises(docllm.LoadError, match=r"row 1: text .* with prompt="):
+            docllm.Batch("asked", rows=ROWS, group=embedded.group).submit()
         with pytest.raises(docllm.LoadError, match="there are no rows"):
             docllm.Batch("none", rows=iter(()), group=embedded.group).submit()
         with pytest.raises(ConfigError, match=r"^argument --priority: "):
