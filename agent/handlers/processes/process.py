@@ -124,15 +124,12 @@ class HandlerProcess:
         run = _Run(self.runs, context)
         try:
             async with asyncio.timeout(self._handler.time_s) as limit:
-                facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
-                task_facts = {
-                    "name": context.name,
-                    "attempt": context.attempt,
-                    "losses": context.losses,
+                fields = {
+                    "run": run.number,
                     "tenant": context.task.tenant,
-                    "state": context.state,
+                    "constant": _constant(context),
+                    "facts": _facts(context),
                 }
-                fields = {"run": run.number, **task_facts, "facts": facts}
                 context.has_begun = True
                 await self._send(Message("run", fields, context.line))
                 crash.reach("process.run_sent")
@@ -271,6 +268,18 @@ def _cancel(run: _Run, fields: Mapping[str, Any]) -> None:
     task = run.calls.get(number) if isinstance(number, int) else None
     if task is not None:
         task.cancel()
+
+
+def _constant(context: AttemptContext) -> dict[str, Any]:
+    """Return what does not change during an attempt, by the names of `RemoteAttempt`."""
+    return {
+        "name": context.name,
+        "attempt": context.attempt,
+        "losses": context.losses,
+        "state": context.state,
+        "prompt": context.prompt,
+        "schema": context.schema,
+    }
 
 
 def _facts(context: AttemptContext) -> dict[str, Any]:

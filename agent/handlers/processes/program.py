@@ -41,6 +41,8 @@ class RemoteAttempt:
     attempt: int
     losses: int
     state: dict[str, Any]
+    prompt: str | None
+    schema: dict[str, Any] | None
     run: int
     link: AgentLink
 
@@ -49,18 +51,6 @@ class RemoteAttempt:
         """The model for tasks that name none."""
         model: str | None = self.link.facts["model"]
         return model
-
-    @property
-    def prompt(self) -> str | None:
-        """The prompt of the task, else of its type."""
-        prompt: str | None = self.link.facts["prompt"]
-        return prompt
-
-    @property
-    def schema(self) -> dict[str, Any] | None:
-        """The schema of the task, else of its type."""
-        schema: dict[str, Any] | None = self.link.facts["schema"]
-        return schema
 
     @property
     def overdue(self) -> bool:
@@ -140,15 +130,7 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
     link.begin(number, fields["facts"])
     try:
         task = replace(parse_again(message.data), tenant=fields["tenant"])
-        attempt = RemoteAttempt(
-            task=task,
-            name=fields["name"],
-            attempt=fields["attempt"],
-            losses=fields["losses"],
-            state=fields["state"],
-            run=number,
-            link=link,
-        )
+        attempt = RemoteAttempt(task=task, run=number, link=link, **fields["constant"])
         if is_async(function):
             result = asyncio.run(function(Context(attempt)))
         else:
