@@ -96,7 +96,7 @@ class Claimer:
 
     def ask_about_tasks_of(self, gone: frozenset[int]) -> None:
         """Ask at once about the tasks of agents that were lost or have stopped."""
-        if self.table.wake(gone - self._gone, self.clock.now_s()):
+        if self.table.delayed.wake(gone - self._gone, self.clock.now_s()):
             self.wakeups.set()
         self._gone = gone
 
@@ -145,7 +145,7 @@ class Claimer:
         room = most - self.slots.ahead
         if 2 * room < most or self.table.knows_suspect:
             return 0
-        return room if self.admission.may_claim_ahead(self.table.routes) else 0
+        return room if self.admission.may_claim_ahead(self.table.ready.routes) else 0
 
     async def _claim_reserved(
         self, deliveries: Sequence[Delivery], purpose: Purpose, ahead: Sequence[Delivery] = ()

@@ -115,7 +115,7 @@ class Dispatcher:
         self.dropped_answers.add(sum(delivery.kept_answer is not None for delivery in dropped))
         for delivery in dropped:
             self.table.remove(delivery)
-        self.table.drop_unready()
+        self.table.ready.drop_unready()
 
     # ---- after the settle
 

@@ -73,13 +73,13 @@ class ReadySelection:
     def _diverted(self, limit: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
         """Take deliveries of closed routes that may run on a fallback now."""
         selected: list[Delivery] = []
-        for route in self._table.routes:
+        for route in self._table.ready.routes:
             following = self._admission.fallbacks(route)
             if not following and not self._admission.tasks_wait_for(route):
                 self._logged_routes.discard(route)
             most = min(
                 limit - len(selected),
-                self._table.ready_for(route) - room(route),  # these may be due as probes
+                self._table.ready.count(route) - room(route),  # these may be due as probes
                 sum(map(room, following)) if following else 0,
             )
             if most > 0:

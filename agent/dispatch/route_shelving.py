@@ -29,7 +29,7 @@ class RouteShelving:
 
         Routes are shelved only while the agent is `full`.
         """
-        waited_for = self.table.routes
+        waited_for = self.table.ready.routes
         self._since_s = {
             route: self._since_s.get(route, now_s)
             for route in waited_for
@@ -37,7 +37,7 @@ class RouteShelving:
         }
         for route in waited_for:
             if route not in self._since_s:
-                self.table.unshelve(route)
+                self.table.ready.unshelve(route)
             elif full and now_s - self._since_s[route] >= self.limits.shelve_after_s:
                 self.table.shelve(route)
 
@@ -54,9 +54,9 @@ class RouteShelving:
             if now_s - since_s >= self.limits.move_after_s
         ]
         crowded = [
-            route for route in closed_for_long if self.table.ready_for(route) > self.limits.crowd
+            route for route in closed_for_long if self.table.ready.count(route) > self.limits.crowd
         ]
-        in_use = {*self.table.routes, *self.admission.busy_routes()} if crowded else ()
+        in_use = {*self.table.ready.routes, *self.admission.busy_routes()} if crowded else ()
         if all(self.admission.tasks_wait_for(route) for route in in_use):
             crowded = []
         return [route for route in closed_for_long if route in crowded or route in stuck]

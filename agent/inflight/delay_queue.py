@@ -82,10 +82,6 @@ class DelayQueue:
             if not deliveries:
                 del self._by_agent[agent_id]
 
-    def next_at_s(self) -> float | None:
-        """Return when the next delivery is due."""
-        return self._heap[0][0] if self._heap else None
-
     def snoozed_on(self, route: str) -> list[Delivery]:
         """Return the deliveries that wait since their task was snoozed on a route."""
         return [

@@ -4,7 +4,7 @@ Pure; time is passed in.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from types import MappingProxyType
 
@@ -41,8 +41,8 @@ class InFlightTable:
         self._by_task: dict[int, Delivery] = {}
         self._to_ask: deque[tuple[Lane, Delivery]] = deque()
         self._asked_in = Counter[Lane]()  # the deliveries in `_to_ask`, by the lane noted there
-        self._ready = ReadyQueue(weight_of=weight_of)
-        self._delayed = DelayQueue()
+        self.ready = ReadyQueue(weight_of=weight_of)
+        self.delayed = DelayQueue()
         self._suspects: list[Delivery] = []
         self._bytes = dict.fromkeys(Lane, 0)
 
@@ -57,32 +57,18 @@ class InFlightTable:
 
     def waiting_in(self, lane: Lane) -> int:
         """Return how many deliveries of a lane wait with their bodies for a question or a claim."""
-        return self._asked_in[lane] + self._ready.unshelved_in(lane)
-
-    @property
-    def waiting(self) -> int:
-        """How many deliveries with bodies wait for a question or a claim."""
-        return len(self._to_ask) + self._ready.unshelved
+        return self._asked_in[lane] + self.ready.unshelved_in(lane)
 
     @property
     def shelved(self) -> int:
         """How many deliveries are ready for shelved routes."""
-        return len(self._ready) - self._ready.unshelved
-
-    @property
-    def routes(self) -> list[str]:
-        """The routes that deliveries are ready for."""
-        return self._ready.routes
-
-    def ready_for(self, route: str) -> int:
-        """Return how many deliveries are ready for a route."""
-        return self._ready.count(route)
+        return len(self.ready) - self.ready.unshelved
 
     @property
     def claimable_routes(self) -> list[str]:
         """The routes that deliveries are ready for, in turn; those of crash suspects are first."""
         suspects = [suspect.route for suspect in self._suspects]
-        return list(dict.fromkeys(suspects + self._ready.routes_in_turn))
+        return list(dict.fromkeys(suspects + self.ready.routes_in_turn))
 
     def next_for(self, route: str, limit: int) -> list[Delivery]:
         """Return the deliveries of a route that are taken next, a crash suspect first."""
@@ -91,7 +77,7 @@ class InFlightTable:
             for suspect in self._suspects
             if suspect.route == route and suspect.state is DeliveryState.READY
         ]
-        return (suspects[:1] + self._ready.next_of(route, limit))[:limit]
+        return (suspects[:1] + self.ready.next_of(route, limit))[:limit]
 
     def add(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
         """Add a new delivery.
@@ -107,7 +93,7 @@ class InFlightTable:
             self.behind.put(delivery)
             self._compare(first, delivery)
             if first.state is DeliveryState.DELAYED and first.wake_at_s > now_s:
-                self._delayed.put(first, now_s)
+                self.delayed.put(first, now_s)
         elif redelivered:
             self.queue_for_question(delivery)
         else:
@@ -128,7 +114,7 @@ class InFlightTable:
             and first.row is None
         ):
             self.queue_for_question(first)
-            self._ready.drop_unready()
+            self.ready.drop_unready()
 
     def queue_for_question(self, delivery: Delivery) -> None:
         """Queue the delivery for the next question to the ledger."""
@@ -152,7 +138,7 @@ class InFlightTable:
             delivery.queue_name = (
                 f"{delivery.tenant}{TYPE_SEPARATOR}{delivery.task_type}" if has_own_queue else ""
             )
-            self._ready.put(delivery, was_waiting=was_waiting)
+            self.ready.put(delivery, was_waiting=was_waiting)
 
     def _follow_row(self, delivery: Delivery) -> None:
         """Set the delivery's lane, tenant and route from its row, if the ledger has returned one.
@@ -172,10 +158,10 @@ class InFlightTable:
 
     def shelve(self, route: str) -> None:
         """Keep a route's ready deliveries without their bodies until the route is unshelved."""
-        if not self._ready.is_shelved(route):
-            for delivery in self._ready.shelve(route):
+        if not self.ready.is_shelved(route):
+            for delivery in self.ready.shelve(route):
                 self._may_wait(delivery)
-            self._ready.drop_unready()
+            self.ready.drop_unready()
 
     def _may_wait(self, delivery: Delivery) -> bool:
         """Return whether the delivery may wait for its route.
@@ -183,34 +169,22 @@ class InFlightTable:
         For a shelved route, its body is dropped only if the ledger is known to have it. Otherwise
         the ledger is asked first.
         """
-        if self._ready.is_shelved(delivery.route):
+        if self.ready.is_shelved(delivery.route):
             if delivery.row is None:
                 self.queue_for_question(delivery)
                 return False
             self.drop_bodies(delivery)
         return True
 
-    def unshelve(self, route: str) -> None:
-        """Keep the bodies of a route's ready deliveries again."""
-        self._ready.unshelve(route)
-
     def delay(self, delivery: Delivery, at_s: float) -> None:
         """Delay the delivery, without its body, until the clock shows `at_s`."""
         self.drop_bodies(delivery)
-        self._delayed.put(delivery, at_s)
+        self.delayed.put(delivery, at_s)
 
     def delay_while_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Delay the delivery, without its body, while another agent works on its task."""
         self.drop_bodies(delivery)
-        self._delayed.put_while_held(delivery, agent_id, now_s)
-
-    def snoozed_on(self, route: str) -> list[Delivery]:
-        """Return the deliveries that wait since their task was snoozed on a route."""
-        return self._delayed.snoozed_on(route)
-
-    def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Make deliveries due now if one of these agents holds their task; return how many."""
-        return self._delayed.wake(agents, now_s)
+        self.delayed.put_while_held(delivery, agent_id, now_s)
 
     def ask_about_batches(self, batches: frozenset[str]) -> int:
         """Queue all waiting deliveries of these batches for a question; return how many."""
@@ -230,7 +204,7 @@ class InFlightTable:
         ]
         for delivery in waiting:
             self.queue_for_question(delivery)
-        self._ready.drop_unready()
+        self.ready.drop_unready()
         return len(waiting)
 
     def renew_plans(self, renewed: Callable[[RoutePlan], RoutePlan]) -> None:
@@ -246,13 +220,9 @@ class InFlightTable:
             )
         )
 
-    def next_due_s(self) -> float | None:
-        """Return when the next delivery of the delay queue is due."""
-        return self._delayed.next_at_s()
-
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
-        return self._delayed.take_due(now_s, limit // 2) + self._take_asked(limit - limit // 2)
+        return self.delayed.take_due(now_s, limit // 2) + self._take_asked(limit - limit // 2)
 
     def _take_asked(self, limit: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
@@ -267,7 +237,7 @@ class InFlightTable:
         self, limit: int, room: Callable[[str], int], may: MayTake = always
     ) -> list[Delivery]:
         """Take deliveries to claim, as `ReadyQueue.take` does."""
-        return _claiming(self._ready.take(limit, room, may))
+        return _claiming(self.ready.take(limit, room, may))
 
     def take_suspect(self, may: Callable[[Delivery], bool]) -> Delivery | None:
         """Take the next crash suspect that satisfies `may`; None if there is none.
@@ -301,11 +271,7 @@ class InFlightTable:
 
     def take_ready_for(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:
         """Take deliveries of one route to claim, as `ReadyQueue.take` does."""
-        return _claiming(self._ready.take_of(route, limit, may))
-
-    def drop_unready(self) -> None:
-        """Drop deliveries of the ready queue that are no longer ready."""
-        self._ready.drop_unready()
+        return _claiming(self.ready.take_of(route, limit, may))
 
     def drop_bodies(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""

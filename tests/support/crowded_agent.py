@@ -376,7 +376,7 @@ class CrowdedAgent:
             return None
         firsts = [
             turns._first(tenant)
-            for routes in self._table._ready._lanes.values()
+            for routes in self._table.ready._lanes.values()
             for turns in routes.values()
             for tenant in turns._queues
         ]

@@ -48,7 +48,7 @@ class ResumeListener:
 
     async def _end_waits(self, route: str) -> None:
         """Let the route's snoozed tasks of this agent start now, however long they would wait."""
-        snoozed = self.table.snoozed_on(route)
+        snoozed = self.table.delayed.snoozed_on(route)
         for first in range(0, len(snoozed), PAGE):
             page = snoozed[first : first + PAGE]
             ids = [delivery.task_id for delivery in page]

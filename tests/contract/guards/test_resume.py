@@ -3,6 +3,9 @@
 Every running agent learns it.
 """
 
+from types import SimpleNamespace
+
+from docllm.agent.inflight.delay_queue import DelayQueue
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ledger.route_resumes import resumed, routes_in_use
@@ -12,7 +15,7 @@ from docllm.agent.routes import Router
 from docllm.producer.ledger.long_waits import resume
 from docllm.schemas.ledger import tables
 from docllm.schemas.runtime.clock import SystemClock
-from tests.support.doubles import double_of
+from tests.support.doubles import double_of, stand_in
 from tests.support.ledger_database import DEAD, GROUP, RETRY, SNOOZE, LedgerDatabase
 from tests.unit.agent.inflight.test_delay_queue import new_delivery
 
@@ -34,10 +37,14 @@ class Agent:
             clock=clock,
             group=GROUP,
             routes=double_of(Router, resume=self._resume),
-            table=double_of(
+            table=stand_in(
                 InFlightTable,
-                snoozed_on=lambda route: self.waiting if route == "a" else [],
-                delay=lambda delivery, _at_s: self.woken.append(delivery),
+                SimpleNamespace(
+                    delayed=double_of(
+                        DelayQueue, snoozed_on=lambda route: self.waiting if route == "a" else []
+                    ),
+                    delay=lambda delivery, _at_s: self.woken.append(delivery),
+                ),
             ),
         )
 

@@ -26,7 +26,7 @@ def _never_resumed() -> AbstractContextManager[Any]:
 
 
 def _shelved_without_question(self: table.InFlightTable, delivery: Delivery) -> bool:
-    if self._ready.is_shelved(delivery.route):
+    if self.ready.is_shelved(delivery.route):
         if delivery.row is None:
             return False
         self.drop_bodies(delivery)

@@ -73,7 +73,8 @@ def test_a_task_that_is_not_due_waits_until_it_is() -> None:
 
     harness.handle(ClaimAnswer.EARLY, due_in_s=30.0)
 
-    assert harness.table.next_due_s() == NOW_S + 30.0
+    assert harness.table.delayed.take_due(NOW_S + 29.9, 1) == []
+    assert harness.table.delayed.take_due(NOW_S + 30.0, 1) == [harness.delivery]
 
 
 def test_a_task_of_another_agent_waits_until_that_agent_is_gone() -> None:
@@ -81,7 +82,10 @@ def test_a_task_of_another_agent_waits_until_that_agent_is_gone() -> None:
 
     harness.handle(ClaimAnswer.HELD, owner=owner_of(5, 1))
 
-    assert (harness.table.wake({4}, NOW_S), harness.table.wake({5}, NOW_S)) == (0, 1)
+    assert (harness.table.delayed.wake({4}, NOW_S), harness.table.delayed.wake({5}, NOW_S)) == (
+        0,
+        1,
+    )
 
 
 def test_a_task_that_was_released_meanwhile_is_claimed_again() -> None:

@@ -131,7 +131,7 @@ def test_tasks_of_a_route_that_stops_run_on_its_fallback_at_once(outcome: Outcom
     waiting.close("a", outcome)
 
     assert waiting.taken() == ["b"] * SLOTS
-    assert waiting.table.ready_for("a") == 20 - SLOTS
+    assert waiting.table.ready.count("a") == 20 - SLOTS
 
 
 def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None:
@@ -178,7 +178,7 @@ def test_tasks_wait_if_every_fallback_is_closed() -> None:
         waiting.close(route)
 
     assert waiting.taken() == []
-    assert waiting.table.ready_for("a") == 5
+    assert waiting.table.ready.count("a") == 5
     assert waiting.admission.tasks_wait_for("a")
 
 
@@ -249,7 +249,7 @@ def test_no_task_leaves_its_bounds() -> None:
     found = waiting.taken() + waiting.taken() + waiting.taken()
 
     assert sorted(found) == ["b", "b", "c", "c"]
-    assert waiting.table.ready_for("a") == 10
+    assert waiting.table.ready.count("a") == 10
 
 
 def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
@@ -301,7 +301,7 @@ def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:
     for _ in range(40):
         waiting.taken(1)
 
-    assert waiting.table.ready_for("a") == waiting.table.ready_for("b") == 30
+    assert waiting.table.ready.count("a") == waiting.table.ready.count("b") == 30
 
 
 def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
@@ -368,7 +368,7 @@ def test_waiting_tasks_use_a_fallback_that_the_settings_gained() -> None:
     assert waiting.taken(2) == ["c", "c"]
     waiting.change_settings(b=RouteConfig(model="m"))
     assert waiting.taken() == []
-    assert waiting.table.ready_for("b") == 1
+    assert waiting.table.ready.count("b") == 1
 
 
 def test_a_task_begins_on_its_own_route_again_once_its_next_route_is_no_fallback() -> None:
@@ -377,12 +377,12 @@ def test_a_task_begins_on_its_own_route_again_once_its_next_route_is_no_fallback
     refused = claimed(1, waiting.clock.now_s())
     refused.plan, refused.next_route = waiting.router.naming.plan_of_route("a"), "b"
     waiting.table.add(refused, 0.0, redelivered=False)
-    assert waiting.table.ready_for("b") == 1
+    assert waiting.table.ready.count("b") == 1
 
     waiting.change_settings(a=RouteConfig())
 
     assert waiting.table.take_to_ask(waiting.clock.now_s(), SLOTS) == [refused]
-    assert (refused.own_route, waiting.table.ready_for("b")) == ("a", 0)
+    assert (refused.own_route, waiting.table.ready.count("b")) == ("a", 0)
 
 
 def test_a_task_that_came_by_a_chain_goes_on_along_it() -> None:
@@ -394,7 +394,7 @@ def test_a_task_that_came_by_a_chain_goes_on_along_it() -> None:
 
     found = waiting.taken() + waiting.taken()
 
-    assert (found, waiting.table.ready_for("b")) == (["c", "c"], 3)
+    assert (found, waiting.table.ready.count("b")) == (["c", "c"], 3)
     assert waiting.admission.tasks_wait_for("b")
     (reason,) = waiting.router.reasons(waiting.clock.now_s())
     assert (reason.name, reason.fallback) == ("b", "")
@@ -409,4 +409,4 @@ def test_a_task_does_not_wait_for_all_that_may_not_leave_their_route() -> None:
 
     found = waiting.taken(1) + waiting.taken(1)
 
-    assert (found, waiting.table.ready_for("a")) == (["b"], MAX_STUCK)
+    assert (found, waiting.table.ready.count("a")) == (["b"], MAX_STUCK)

@@ -9,6 +9,7 @@ from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports import Partition, Row
 from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.doubles import double_of
 from tests.support.ledger import new_row
 
@@ -69,7 +70,7 @@ def test_a_closed_route_is_shelved_when_the_agent_is_full() -> None:
     yard.shelving.update(LIMITS.shelve_after_s, full=True)
     later = yard.arrive(9, "a")
 
-    assert (yard.table.shelved, yard.table.waiting, later.value) == (3, 1, None)
+    assert (yard.table.shelved, yard.table.waiting_in(Lane.NORMAL), later.value) == (3, 1, None)
     assert yard.table.bodies_bytes == len(b"body")
 
 
@@ -117,7 +118,7 @@ def test_a_route_that_opens_is_shelved_no_more() -> None:
 
     yard.shelving.update(LIMITS.shelve_after_s, full=True)
 
-    assert (yard.table.shelved, yard.table.waiting) == (0, 1)
+    assert (yard.table.shelved, yard.table.waiting_in(Lane.NORMAL)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     table.add(fresh, 0.0, redelivered=False)
     table.add(again, 0.0, redelivered=True)
 
-    assert table.waiting == 2
+    assert table.waiting_in(Lane.NORMAL) == 2
     assert table.take_ready(10, room) == [fresh]
     assert table.take_to_ask(0.0, 10) == [again]
-    assert (fresh.state, table.waiting) == (DeliveryState.CLAIMING, 0)
+    assert (fresh.state, table.waiting_in(Lane.NORMAL)) == (DeliveryState.CLAIMING, 0)
 
 
 def test_a_lane_waits_for_its_own_questions_only() -> None:
@@ -66,7 +66,7 @@ def test_a_lane_waits_for_its_own_questions_only() -> None:
     table = InFlightTable(limits=LIMITS, lanes={PARTITION.topic: Lane.BULK})
     table.add(new_delivery(1), 0.0, redelivered=True)
 
-    assert (table.waiting_in(Lane.BULK), table.waiting_in(Lane.URGENT), table.waiting) == (1, 0, 1)
+    assert (table.waiting_in(Lane.BULK), table.waiting_in(Lane.URGENT)) == (1, 0)
 
 
 def test_older_deliveries_are_claimed_before_newer_ones() -> None:
@@ -264,7 +264,6 @@ def test_delayed_entries_that_are_due_are_asked_about_first() -> None:
     for delivery in new:
         table.add(delivery, 0.0, redelivered=True)
 
-    assert table.next_due_s() == 1.0
     assert table.take_to_ask(1.0, 4) == delayed[:2] + new[:2]
     assert table.take_to_ask(1.0, 4) == delayed[2:] + new[2:]
 
@@ -297,10 +296,10 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     table.take_ready(1, room)
     delivery.row = owned_by(1, 7)
     table.delay_while_held(delivery, 7, 0.0)
-    assert len(table._delayed) == 1
+    assert len(table.delayed) == 1
     assert table.take_to_ask(0.5, 10) == []
 
-    assert table.wake([7], 0.5) == 1
+    assert table.delayed.wake([7], 0.5) == 1
     assert table.take_to_ask(0.5, 10) == [delivery]
 
 
@@ -316,7 +315,7 @@ def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:
     assert table.ask_about_batches(frozenset({"another"})) == 0
     assert table.ask_about_batches(frozenset({delayed.publication.batch})) == 2
     assert table.take_to_ask(0.0, 10) == [delayed, ready]
-    assert (table.waiting, table.take_to_ask(90_000.0, 10)) == (0, [])
+    assert (table.waiting_in(Lane.NORMAL), table.take_to_ask(90_000.0, 10)) == (0, [])
     assert running.state is DeliveryState.CLAIMING
 
 

@@ -78,7 +78,7 @@ class Agent(RuleBasedStateMachine):
 
     @rule(agent_id=st.integers(7, 9))
     def agent_gone(self, agent_id: int) -> None:
-        self.table.wake([agent_id], self.now_s)
+        self.table.delayed.wake([agent_id], self.now_s)
 
     @rule()
     def batch_cancelled(self) -> None:
