@@ -180,16 +180,15 @@ class QuotaGate:
             self.quotas.note_ended(permit, None)
             return
         self._ended[route] += 1
-        charged = self._charged(route, permit, end)
-        headers = end.reply.headers if isinstance(end.reply, Reply) else {}
-        refused = _is_refused(end)
-        self.quotas.note_ended(
-            permit,
-            charged,
-            refused=refused,
-            retry_after_s=(asked_for(headers, self.clock.utc_s()) or 0.0) if refused else 0.0,
-            remaining=share_left(headers),
-        )
+        self.quotas.note_ended(permit, self._charged(route, permit, end))
+        if permit.account is not None:
+            headers = end.reply.headers if isinstance(end.reply, Reply) else {}
+            refused = _is_refused(end)
+            permit.account.note_reply(
+                refused=refused,
+                retry_after_s=(asked_for(headers, self.clock.utc_s()) or 0.0) if refused else 0.0,
+                remaining=share_left(headers),
+            )
 
     def _charged(self, route: str, permit: Permit, end: CallEnd) -> Charge | None:
         """Return what the provider charged for a call, or its estimate if that is unknown."""

@@ -102,31 +102,29 @@ class AgentQuota:
             if not used:
                 return None
             for grant in used:
-                self._give_back(grant.charge, requests=1)
+                self._give_back(grant.charge)
                 at_s = max(at_s, grant.from_s)
-            self._give_back(charge, requests=1, sign=-1)
+            self._give_back(charge, sign=-1)
         self.running += 1
         return at_s
 
-    def note_ended(
-        self,
-        granted: Charge,
-        charged: Charge | None,
-        *,
-        refused: bool = False,
-        retry_after_s: float = 0.0,
-        remaining: float | None = None,
-    ) -> None:
-        """Note the end of a call, and what it was charged; None if no call was made.
-
-        `remaining` is the lowest share of a limit that its answer said is left.
-        """
+    def note_ended(self, granted: Charge, charged: Charge | None) -> None:
+        """Note the end of a call, and what it was charged; None if no call was made."""
         self.running -= 1
         self._ended += 1
         if self._has_rates:
-            self._give_back(granted, requests=int(charged is None))
+            self._give_back(granted)
             if charged is not None:
                 self._give_back(charged, sign=-1)
+
+    def note_reply(
+        self, *, refused: bool, retry_after_s: float = 0.0, remaining: float | None = None
+    ) -> None:
+        """Note what a reply says of the limits.
+
+        `refused`: the provider refused the call because of a limit. `remaining` is the lowest share
+        of a limit that is left.
+        """
         if refused:
             self._refused += 1
             self._retry_after_s = max(self._retry_after_s, retry_after_s)
@@ -248,7 +246,7 @@ class AgentQuota:
         ):
             grant = self._granted_by_share.popleft()
             if grant.until_s > now_s:
-                self._give_back(grant.charge, requests=1, sign=-1)
+                self._give_back(grant.charge, sign=-1)
                 self._add_uncounted(-1)
         self._seats, self._seats_until_s = answer.seats or 0, sent_at_s + SEATS_LIVE_S
         self._paused_until_s = now_s + answer.paused_s
@@ -279,9 +277,9 @@ class AgentQuota:
 
     def _give_back_old(self, now_s: float) -> None:
         for charge in self._grants.drop_old(now_s):
-            self._give_back(charge, requests=1)
+            self._give_back(charge)
 
-    def _give_back(self, charge: Charge, requests: int = 0, sign: int = 1) -> None:
-        self._requests += sign * requests
+    def _give_back(self, charge: Charge, sign: int = 1) -> None:
+        self._requests += sign * charge.requests
         self._tokens_in += sign * charge.tokens_in
         self._tokens_out += sign * charge.tokens_out

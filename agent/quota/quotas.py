@@ -90,31 +90,10 @@ class Quotas:
         account = self._shared(names[0]) if names and names[0][0] is LimitKind.ACCOUNT else None
         return Permit(charge, tuple(limits), account, at_s, size)
 
-    def note_ended(
-        self,
-        permit: Permit,
-        charged: Charge | None,
-        *,
-        refused: bool = False,
-        retry_after_s: float = 0.0,
-        remaining: float | None = None,
-    ) -> None:
-        """Note the end of a call, and what it was charged; None if no call was made.
-
-        `refused`: the provider refused the call because of a limit. `remaining` is the lowest share
-        of a limit that the answer said is left.
-        """
+    def note_ended(self, permit: Permit, charged: Charge | None) -> None:
+        """Note the end of a call, and what it was charged; None if no call was made."""
         for limit in permit.limits:
-            if limit is not permit.account:
-                limit.note_ended(permit.charge, charged)
-        if permit.account is not None:
-            permit.account.note_ended(
-                permit.charge,
-                charged,
-                refused=refused,
-                retry_after_s=retry_after_s,
-                remaining=remaining,
-            )
+            limit.note_ended(permit.charge, charged)
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return for which limits tasks wait, for the agent's report.

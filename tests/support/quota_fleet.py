@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import Charge, GrantStore, LimitKind, WaitingCall
-from docllm.agent.quota.limit import Permit
+from docllm.agent.quota.limit import NOTHING, Permit
 from docllm.agent.quota.quotas import Quotas
 from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
@@ -183,8 +183,9 @@ class FleetAgent:
     def _call(self, ask: WaitingCall, permit: Permit, now_s: float) -> None:
         actual = round(ask.charge.tokens_in * self.fleet.used)
         if not self.fleet.provider.begin(now_s, actual):
-            nothing = Charge(tokens_in=0, tokens_out=0)
-            self.quotas.note_ended(permit, nothing, refused=True, retry_after_s=1.0)
+            self.quotas.note_ended(permit, NOTHING)
+            assert permit.account is not None
+            permit.account.note_reply(refused=True, retry_after_s=1.0)
             self.queue.insert(0, ask)
             return
         lasts_s = self.fleet.call_s * (0.5 + self.rng.random())

@@ -104,9 +104,9 @@ def no_limit_of(kind: LimitKind) -> Callable[[], AbstractContextManager[Any]]:
 def _ended_twice() -> AbstractContextManager[Any]:
     note_ended = Quotas.note_ended
 
-    def twice(self: Quotas, permit: Permit, *args: Any, **evidence: Any) -> None:
+    def twice(self: Quotas, permit: Permit, charged: Charge | None) -> None:
         for _ in range(2):
-            note_ended(self, permit, *args, **evidence)
+            note_ended(self, permit, charged)
 
     return patched(Quotas, "note_ended", twice)
 

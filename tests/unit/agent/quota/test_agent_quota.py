@@ -119,7 +119,8 @@ def test_a_call_is_settled_when_it_ends() -> None:
 
     one.note_ended(charge(100, 50), charge(110, 10))
     one.note_ended(charge(100, 50), None)
-    one.note_ended(charge(100, 50), charge(0), refused=True, retry_after_s=3.0, remaining=0.1)
+    one.note_ended(charge(100, 50), charge(0))
+    one.note_reply(refused=True, retry_after_s=3.0, remaining=0.1)
     request = one.next_request(0.5)
 
     assert request.refund == Charge(requests=1, tokens_in=190, tokens_out=140)
