@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from docllm.agent.maintenance.duty import Duty, repeat
-from docllm.schemas.errors import DeniedError, UnreachableError
+from docllm.schemas.errors import UnreachableError
 from docllm.schemas.runtime.outage import Outage
 
 
@@ -61,34 +61,6 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records]
 
 
-def test_duties_take_turns_until_cancelled() -> None:
-    clock, done = ManualClock(), list[str]()
-
-    async def first() -> None:
-        done.append("first")
-
-    async def second() -> None:
-        done.append("second")
-
-    duties = [Duty(name=work.__name__, work=work, clock=clock) for work in (first, second)]
-    with pytest.raises(Enough):
-        asyncio.run(repeat(duties, pauses(clock, 1.0)))
-
-    assert done == ["first", "second", "first", "second"]
-
-
-def test_a_duty_that_fails_holds_up_no_other_and_is_tried_again() -> None:
-    clock, failing, other = ManualClock(), Work(OSError("away"), OSError("away")), Work()
-    duties = [
-        Duty(name="failing", work=failing, clock=clock),
-        Duty(name="other", work=other, clock=clock),
-    ]
-    with pytest.raises(Enough):
-        asyncio.run(repeat(duties, pauses(clock, 1.0, 1.0)))
-
-    assert (len(failing.calls), len(other.calls)) == (3, 3)
-
-
 def test_a_failure_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -104,14 +76,6 @@ def test_a_failure_is_logged_when_it_begins_and_when_it_ends(
         ("WARNING", "the sweep fails (away); docllm tries again"),
         ("INFO", "the sweep works again, after 2 s and 2 tries"),
     ]
-
-
-def test_a_missing_right_is_raised() -> None:
-    """A missing right is raised: no later attempt has it, and the exit code tells an operator."""
-    duty = Duty(name="d", work=Work(DeniedError("no DELETE on tally")), clock=ManualClock())
-
-    with pytest.raises(DeniedError, match="tally"):
-        asyncio.run(duty.try_once())
 
 
 def test_a_bug_is_raised() -> None:

@@ -87,13 +87,6 @@ def test_the_run_that_stops_a_route_fits_its_slots(slots: int, run: int) -> None
     assert run_for(slots) == run
 
 
-def test_a_run_of_failures_is_bad() -> None:
-    """The run's last failure is bad, and a success in between begins a new run."""
-    assert not filled("x" * 9, run=10).is_bad
-    assert filled("x" * 10, run=10).is_bad
-    assert not filled("x" * 9 + "." + "x" * 9, run=10).is_bad
-
-
 @pytest.mark.parametrize(
     ("pattern", "bad"),
     [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)],

@@ -63,20 +63,6 @@ def test_a_run_of_failures_stops_it(error_class: str) -> None:
     assert "tries one call" in notice(router, 102.0)
 
 
-def test_half_of_the_calls_stop_it_too() -> None:
-    """A provider that fails every other call stops the route too."""
-    router = routes()
-    for _ in range(24):
-        call(router, failed(), 100.0)
-        call(router, GOOD, 100.0)
-    assert not router.closed(ROUTE, 100.0)
-
-    call(router, failed(), 100.0)
-    call(router, failed(), 100.0)
-
-    assert router.closed(ROUTE, 100.0)
-
-
 @pytest.mark.parametrize("outcome", [failed(), exhausted()])
 def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
     """The failure that stops a route, and all that end later, are not counted.
