@@ -20,6 +20,7 @@ from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.registry import RunFunction, is_generator, module_of, takes
 from docllm.agent.judge import one_line
+from docllm.agent.ledger.hook_runs import HookReturn
 from docllm.agent.ports.outcome import Failure, Spent
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
 from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
@@ -69,19 +70,6 @@ class HookOutcome:
     error: str
     disposition: str
     attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class HookReturn:
-    """The result of a hook.
-
-    `failure` is empty if the hook returned. `released`: the hook could not continue, but did not
-    fail.
-    """
-
-    spent: Spent
-    failure: str = ""
-    released: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ import orjson
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.handlers.handler_run import HandlerRun
 from docllm.agent.hooks.done_batches import DoneBatches
-from docllm.agent.hooks.functions import BatchEnd, HookOutcome, HookReturn, Hooks, NoLocks
+from docllm.agent.hooks.functions import BatchEnd, HookOutcome, Hooks, NoLocks
 from docllm.agent.lease import Lease, Leases
 from docllm.agent.ledger import batch_ends, hook_runs
-from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
+from docllm.agent.ledger.hook_runs import HookEnd, HookInput, HookReturn, HookRun
 from docllm.agent.maintenance.duty import Duty
 from docllm.agent.ports.outcome import Spent
 from docllm.agent.process.containment import cancel
@@ -45,6 +45,7 @@ RELEASE_S = 5.0  # delay before a released hook is due again
 CANCEL_S = 2.0
 # Number of lost agents from which on a hook runs alone, without other hooks.
 HOOK_ALONE_LOSSES = 2
+_RELEASED = HookReturn(released=True)
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class HookRunner:
         """Start hooks; a hook over which agents were lost waits until no other hook runs."""
         for run in leased:
             if self._draining or (run.losses >= HOOK_ALONE_LOSSES and self._suspect):
-                self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
+                self._end(lease, _end_of(run, _RELEASED))
             elif run.losses >= HOOK_ALONE_LOSSES:
                 self._suspect = lease, run
             else:
@@ -172,7 +173,7 @@ class HookRunner:
         self._wake.set()
 
     async def _work(self, lease: Lease, run: HookRun, until_s: float) -> None:
-        end = HookEnd(run, HookFate.RELEASED, delay_s=0.0)
+        end = HookEnd(run, _RELEASED)
         spent = Spent()
 
         def note_spent(paid: Spent) -> None:
@@ -187,18 +188,18 @@ class HookRunner:
             else:
                 end = await self._run_of_task(lease, run, until_s, note_spent)
         except asyncio.CancelledError:
-            end = HookEnd(run, HookFate.RELEASED, spent=spent)
+            end = HookEnd(run, HookReturn(spent, released=True))
             raise
         except (ObjectError, OutputAlteredError) as error:
             failure = one_line(f"the result of its task cannot be read or copied: {error}")
-            end = HookEnd(run, HookFate.FAILED, failure)
+            end = HookEnd(run, HookReturn(failure=failure))
         except Exception as error:
             log.exception(
                 "hook %s ended in a bug",
                 run.title,
                 extra={"code": Code.INTERNAL_ERROR},
             )
-            end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent)
+            end = HookEnd(run, HookReturn(spent, f"INTERNAL: {type(error).__name__}"))
         finally:
             lease.hooks -= 1
             self._end(lease, end)
@@ -206,7 +207,7 @@ class HookRunner:
     async def _run_of_batch(self, run: HookRun, until_s: float) -> HookEnd:
         end = await self.transactions.read(batch_ends.read, run.batch_id, run.attempts)
         if end is None:
-            return HookEnd(run, HookFate.FAILED, "the ledger has no such end")
+            return HookEnd(run, HookReturn(failure="the ledger has no such end"))
         left_s = until_s - self.clock.now_s()
         returned = await self.hooks.run_of_batch(BatchEnd(**end), left_s)
         crash.reach("hook.batch_told")
@@ -217,7 +218,7 @@ class HookRunner:
     ) -> HookEnd:
         hook_input = await self.transactions.read(hook_runs.read_input, run)
         if hook_input is None:
-            return HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
+            return HookEnd(run, HookReturn(failure="the ledger has no input for its task"))
         hook_input = await self._with_output(hook_input)
         plan = self.plan_of(hook_input.value, run)
         run = replace(run, route=plan.first)
@@ -243,7 +244,7 @@ class HookRunner:
         hook_input = await self.transactions.read(hook_runs.read_input, run)
         pointer = None if hook_input is None else hook_input.pointer
         if hook_input is None or pointer is None:
-            return HookEnd(run, HookFate.DONE)
+            return HookEnd(run, HookReturn())
         task = parse_again(hook_input.value)
         content = await self.outputs.get(pointer.uri, limit=pointer.size)
         body = pointer.result_in(content)
@@ -252,7 +253,7 @@ class HookRunner:
             content = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
         await self.outputs.put(task.output_uri or "", content)
         crash.reach("hook.copied")
-        return HookEnd(run, HookFate.DONE)
+        return HookEnd(run, HookReturn())
 
     async def _run(
         self,
@@ -359,7 +360,7 @@ class HookRunner:
             )
         if self._suspect:
             lease, run = self._suspect
-            self._end(lease, HookEnd(run, HookFate.RELEASED))
+            self._end(lease, HookEnd(run, _RELEASED))
         await self.write_ends()
 
     async def _has_work(self) -> bool:
@@ -383,8 +384,4 @@ def _outcome(run: HookRun, hook_input: HookInput) -> HookOutcome:
 
 
 def _end_of(run: HookRun, returned: HookReturn) -> HookEnd:
-    if returned.released:
-        return HookEnd(run, HookFate.RELEASED, spent=returned.spent, delay_s=RELEASE_S)
-    if returned.failure:
-        return HookEnd(run, HookFate.FAILED, returned.failure, returned.spent)
-    return HookEnd(run, HookFate.DONE, spent=returned.spent)
+    return HookEnd(run, returned, RELEASE_S if returned.released else 0.0)

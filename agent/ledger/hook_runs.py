@@ -7,7 +7,6 @@ and the result of the former agent is ignored.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import Any
 
 from sqlalchemy import (
@@ -97,12 +96,17 @@ class HookRun:
         return f"on_{self.event} of {f'task {self.task_id}' if self.task_id else self.batch}"
 
 
-class HookFate(Enum):
-    """How a run of a hook ended."""
+@dataclass(frozen=True, slots=True)
+class HookReturn:
+    """The result of a hook.
 
-    DONE = "done"
-    FAILED = "failed"  # counts
-    RELEASED = "released"  # does not count
+    `failure` is empty if the hook returned. `released`: the hook could not continue, but did not
+    fail.
+    """
+
+    spent: Spent = _FREE
+    failure: str = ""
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,13 @@ class HookEnd:
     """The end of a run; a released one waits for `delay_s`."""
 
     run: HookRun
-    fate: HookFate
-    failure: str = ""
-    spent: Spent = _FREE
+    returned: HookReturn
     delay_s: float = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has cost."""
+        return self.returned.spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +239,12 @@ def read_input(connection: Connection, run: HookRun) -> HookInput | None:
 
 _OF_HOOK = hook.c.id == bindparam("hook_id")
 _AFTER_WAIT = utc_after(bindparam("wait_s"))
-_END = {
-    HookFate.DONE: delete(hook).where(_OF_HOOK),
-    HookFate.RELEASED: update(hook)
-    .where(_OF_HOOK)
-    .values(state=int(HookState.WAITS), owner=0, due_at=_AFTER_WAIT),
-    HookFate.FAILED: update(hook)
+_DONE = delete(hook).where(_OF_HOOK)
+_RELEASED = (
+    update(hook).where(_OF_HOOK).values(state=int(HookState.WAITS), owner=0, due_at=_AFTER_WAIT)
+)
+_FAILED = (
+    update(hook)
     .where(_OF_HOOK)
     .values(
         state=bindparam("next_state"),
@@ -245,8 +252,8 @@ _END = {
         due_at=_AFTER_WAIT,
         tries=bindparam("next_tries"),
         failure=bindparam("text"),
-    ),
-}
+    )
+)
 
 
 def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> int:
@@ -263,11 +270,19 @@ def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> in
     )
     own = set(connection.execute(query).scalars())
     accepted = [end for end in ends if end.run.id in own]
-    for fate, statement in _END.items():
-        if of_fate := [_values(end) for end in accepted if end.fate is fate]:
-            connection.execute(statement, of_fate)
+    done, released, failed = list[HookEnd](), list[HookEnd](), list[HookEnd]()
+    for end in accepted:
+        failed_or_done = failed if end.returned.failure else done
+        (released if end.returned.released else failed_or_done).append(end)
+    if done:
+        connection.execute(_DONE, [{"hook_id": end.run.id} for end in done])
+    if released:
+        waits = [{"hook_id": end.run.id, "wait_s": end.delay_s} for end in released]
+        connection.execute(_RELEASED, waits)
+    if failed:
+        connection.execute(_FAILED, [_of_failed(end.run, end.returned.failure) for end in failed])
     _book(connection, [end for end in accepted if end.spent.has_called])
-    return sum(end.fate is HookFate.FAILED and gives_up(end.run) for end in accepted)
+    return sum(gives_up(end.run) for end in failed)
 
 
 def gives_up(run: HookRun) -> bool:
@@ -275,18 +290,13 @@ def gives_up(run: HookRun) -> bool:
     return run.tries + 1 >= MAX_TRIES
 
 
-def _values(end: HookEnd) -> dict[str, Any]:
-    """Return the values of an end, for its fate's statement in `_END`."""
-    run, of_hook = end.run, {"hook_id": end.run.id}
-    if end.fate is HookFate.DONE:
-        return of_hook
-    if end.fate is HookFate.RELEASED:
-        return of_hook | {"wait_s": end.delay_s}
-    return of_hook | {
+def _of_failed(run: HookRun, failure: str) -> dict[str, Any]:
+    return {
+        "hook_id": run.id,
         "next_state": int(HookState.GAVE_UP if gives_up(run) else HookState.WAITS),
         "wait_s": 0.0 if gives_up(run) else WAITS_S[run.tries],
         "next_tries": run.tries + 1,
-        "text": end.failure.encode("utf-8", "replace").decode()[:_TEXT_CHARS],
+        "text": failure.encode("utf-8", "replace").decode()[:_TEXT_CHARS],
     }
 
 

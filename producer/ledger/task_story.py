@@ -107,14 +107,6 @@ class StoredResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """A task that another one ordered, with the name of its state."""
-
-    id: str
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
 class Story:
     """One task.
 
@@ -122,10 +114,11 @@ class Story:
     with their agents, and `lease_losses` those since an attempt last counted. `history` has all
     other attempts, including those before a replay. `claimed_at` is when the task began to run, if
     it runs now, and `agent` the name of the agent that runs it. `ancestors` are the ids of its
-    parent, its parent's parent, and so on; `children` are the tasks that it ordered, as far as the
-    ledger has noted them. `hooks` are those that are not done, in words, and `locks` those that it
-    holds now. `expired` names what was deleted of it: `input`, `result`. `waits` says for what
-    it waits in the ledger, in words. `overrides` run in place of fields of its line.
+    parent, its parent's parent, and so on; `children` are the tasks that it ordered, each with its
+    `id` and `status`, as far as the ledger has noted them. `hooks` are those that are not done, in
+    words, and `locks` those that it holds now. `expired` names what was deleted of it: `input`,
+    `result`. `waits` says for what it waits in the ledger, in words. `overrides` run in place of
+    fields of its line.
     """
 
     number: int
@@ -151,7 +144,7 @@ class Story:
     claimed_at: datetime | None = None
     agent: str = ""
     ancestors: tuple[str, ...] = ()
-    children: tuple[Child, ...] = ()
+    children: tuple[Mapping[str, str], ...] = ()
     hooks: tuple[str, ...] = ()
     locks: tuple[Mapping[str, Any], ...] = ()
     expired: tuple[str, ...] = ()
@@ -282,7 +275,7 @@ def _locks(connection: Connection, group: str, row: Any) -> Sequence[Mapping[str
     return task_locks.of_claim(connection, group, row.id, row.owner)
 
 
-def _children(connection: Connection, task_id: int) -> Iterator[Child]:
+def _children(connection: Connection, task_id: int) -> Iterator[Mapping[str, str]]:
     """Yield the tasks that a task ordered, the first one first; a task has at most 1,000."""
     query = (
         select(task.c.task_key, task.c.status)
@@ -291,8 +284,8 @@ def _children(connection: Connection, task_id: int) -> Iterator[Child]:
         .order_by(follow_up.c.task_id)
     )
     for row in connection.execute(query):
-        name = Status(row.status).name.lower()
-        yield Child(row.task_key.decode(errors="backslashreplace"), name)
+        key, name = row.task_key.decode(errors="backslashreplace"), Status(row.status).name.lower()
+        yield {"id": key, "status": name}
 
 
 def _agent(connection: Connection, row: Any) -> str:

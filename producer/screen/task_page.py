@@ -5,7 +5,7 @@ act on.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,6 @@ import orjson
 from docllm.producer.ledger.dead_letters.selection import RECORD
 from docllm.producer.ledger.quarantine import headers_of
 from docllm.producer.ledger.task_story import (
-    Child,
     DeadLetter,
     PastAttempt,
     QuarantinedRecord,
@@ -123,15 +122,15 @@ def trace_line(trace_id: str, link: str) -> str:
     return f"  OpenTelemetry trace {trace_id}" + (f": {shown(link)}" if link else "")
 
 
-def _children_lines(children: Sequence[Child]) -> Iterator[str]:
+def _children_lines(children: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield the tasks that a task ordered: how many of each state, and the first of them."""
     if not children:
         return
-    states = Counter(child.status for child in children)
+    states = Counter(child["status"] for child in children)
     numbers = ", ".join(f"{number} {status}" for status, number in sorted(states.items()))
     yield f"  ordered {number_of(len(children), 'task')}: {numbers}"
     for child in children[:CHILDREN_SHOWN]:
-        yield f"    {shown(child.id, 191)}: {child.status}"
+        yield f"    {shown(child['id'], 191)}: {child['status']}"
     if len(children) > CHILDREN_SHOWN:
         yield f"    ... and {len(children) - CHILDREN_SHOWN} more (--json shows all of them)"
 

@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -28,7 +29,7 @@ from docllm.schemas.ledger.errors import (
     refusal,
     too_long,
 )
-from docllm.schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
+from docllm.schemas.ledger.mysql_engine import Sockets, mysql_engine
 from docllm.schemas.ledger.server_settings import cause
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.outage import Outage
@@ -89,19 +90,13 @@ class Database:
     ) -> None:
         self._reads_only = reads_s is not None
         self._tries = tries
-        limits = StatementLimits.of(timeout_s, reads_s)
+        server = partial(mysql_engine, url, connections, timeout_s=timeout_s, reads_s=reads_s)
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
         self.sqlite = make_url(url).get_backend_name() == "sqlite"
-        self.engine = (
-            _sqlite(url)
-            if self.sqlite
-            else mysql_engine(url, connections, limits, autocommit=False)
-        )
+        self.engine = _sqlite(url) if self.sqlite else server(autocommit=False)
         self._auto = (
-            self.engine.execution_options(reads=True)
-            if self.sqlite
-            else mysql_engine(url, connections, limits, autocommit=True)
+            self.engine.execution_options(reads=True) if self.sqlite else server(autocommit=True)
         )
         self.outage = outage or Outage(name=f"the database {self.where}", clock=SystemClock())
         self._sockets = Sockets()

@@ -4,7 +4,6 @@ import socket
 import threading
 import weakref
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,38 +22,21 @@ _TABLE_LOCK_S = 60
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
-@dataclass(frozen=True, slots=True)
-class StatementLimits:
-    """How long a client waits for an answer, and when the server ends a statement."""
-
-    client_s: int | None
-    statement_s: float | None
-
-    @classmethod
-    def of(cls, timeout_s: int | None, reads_s: int | None) -> "StatementLimits":
-        """Return the limits of a program.
-
-        The program waits `timeout_s` for an answer. If it only reads, each read may take `reads_s`.
-        """
-        if timeout_s is None:
-            return cls(None, None)
-        if reads_s is not None:
-            return cls(timeout_s + reads_s, reads_s)
-        return cls(timeout_s, _STATEMENT_SHARE * timeout_s)
-
-    def settings(self, *, mariadb: bool) -> str:
-        """Return the variables that a connection sets. A limit of 0 means no limit."""
-        limit_s = self.statement_s or 0
-        limit = f"max_statement_time={limit_s}"
-        if not mariadb:
-            limit = f"max_execution_time={int(1000 * limit_s)}"
-        return limit if self.client_s is not None else f"{limit}, lock_wait_timeout={_TABLE_LOCK_S}"
-
-
 def mysql_engine(
-    url: str, connections: int, limits: StatementLimits, *, autocommit: bool
+    url: str,
+    connections: int,
+    *,
+    timeout_s: int | None,
+    reads_s: int | None,
+    autocommit: bool,
 ) -> Engine:
-    """Return the engine for a server, with connections set up for the ledger."""
+    """Return the engine for a server, with connections set up for the ledger.
+
+    A program waits `timeout_s` for an answer, or any time. If it only reads, each read may take
+    `reads_s`.
+    """
+    client_s = None if timeout_s is None else timeout_s + (reads_s or 0)
+    statement_s = _STATEMENT_SHARE * (timeout_s or 0) if reads_s is None else reads_s
     engine = create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -71,14 +53,15 @@ def mysql_engine(
         hide_parameters=True,
         # No driver has a time limit by default: a frozen server would hold the thread for ever.
         connect_args={
-            "connect_timeout": min(5, limits.client_s or 5),
-            "read_timeout": limits.client_s,
-            "write_timeout": limits.client_s,
+            "connect_timeout": min(5, client_s or 5),
+            "read_timeout": client_s,
+            "write_timeout": client_s,
             "sql_mode": _SQL_MODE,
         },
     )
     event.listen(engine, "do_connect", _connect_mysql)
-    event.listen(engine, "connect", partial(_prepare_mysql, limits=limits))
+    prepare = partial(_prepare_mysql, waits_for_ever=timeout_s is None, statement_s=statement_s)
+    event.listen(engine, "connect", prepare)
     return engine
 
 
@@ -144,12 +127,18 @@ def _is_mariadb(cursor: Any) -> bool:
     return "mariadb" in cursor.fetchone()[0].lower()
 
 
-def _prepare_mysql(dbapi: Any, _record: object, *, limits: StatementLimits) -> None:
+def _prepare_mysql(
+    dbapi: Any, _record: object, *, waits_for_ever: bool, statement_s: float
+) -> None:
+    """Set the variables of a connection; a limit of 0 means no limit."""
     with closing(dbapi.cursor()) as cursor:
         mariadb = _is_mariadb(cursor)
         settings = ["time_zone='+00:00'", "innodb_lock_wait_timeout=5", "wait_timeout=30"]
-        settings.append(limits.settings(mariadb=mariadb))
         if mariadb:
-            settings.append("idle_transaction_timeout=15")
+            settings += [f"max_statement_time={statement_s}", "idle_transaction_timeout=15"]
+        else:
+            settings.append(f"max_execution_time={int(1000 * statement_s)}")
+        if waits_for_ever:
+            settings.append(f"lock_wait_timeout={_TABLE_LOCK_S}")
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         cursor.execute(f"SET {', '.join(settings)}")

@@ -6,7 +6,6 @@ nothing can be loaded into it or replayed in it, and a task of it that has no ro
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -26,19 +25,7 @@ from docllm.schemas.task.allowed_uris import uri_parts
 from docllm.schemas.task.hooks import HookState
 from docllm.schemas.task.states import OPEN
 
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """An archive of a batch. `uri` is its folder; times are UTC without a zone."""
-
-    id: int
-    batch_id: int
-    uri: str
-    format: str
-    tasks: int
-    digest: bytes | None
-    created_at: datetime
-    verified_at: datetime | None
+Archive = Row[Any]  # of `archive`
 
 
 def refusal(connection: Connection, target: Batch) -> str:
@@ -127,14 +114,14 @@ def begin(
     for begun in _unfinished(connection, target.id, folder):
         is_same = (begun.format, begun.revision, begun.version) == (file_format, *made_by)
         if is_same and changed_at <= begun.created_at:
-            return _archive(begun)
+            return begun
         give_up(connection, begun.id)
     row = {"batch_id": target.id, "format": file_format, "revision": made_by[0]}
     added = connection.execute(insert(archive).values(row | {"version": made_by[1]}))
     (key,) = added.inserted_primary_key or (0,)
     named = update(archive).where(archive.c.id == key)
     connection.execute(named.values(uri=f"{folder}{key}/"))
-    return _archive(connection.execute(select(archive).where(archive.c.id == key)).one())
+    return connection.execute(select(archive).where(archive.c.id == key)).one()
 
 
 def _unfinished(connection: Connection, batch_id: int, folder: str) -> list[Row[Any]]:
@@ -244,7 +231,7 @@ def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archiv
         archive.c.batch_id.in_(sorted(set(batch_ids))), archive.c.verified_at.is_not(None)
     )
     rows = connection.execute(query.order_by(archive.c.id))
-    return {row.batch_id: _archive(row) for row in rows}
+    return {row.batch_id: row for row in rows}
 
 
 def covering(connection: Connection, batch_id: int) -> Archive | None:
@@ -273,10 +260,6 @@ def _archive_refusal(connection: Connection, target: Batch) -> str:
     return f"rows of it are purged, so a new archive would lack them{keep}"
 
 
-def _archive(row: Row[Any]) -> Archive:
-    return Archive(*(getattr(row, name) for name in Archive.__slots__))
-
-
 def archive_sentence(connection: Connection, name: str) -> str:
     """Return in words what became of a batch; empty if it is not archived, or does not exist."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
@@ -303,6 +286,6 @@ def _reading(made: Archive) -> str:
     """Return the address of an archive, with the command that reads it if it is near."""
     parts = uri_parts(made.uri)
     if parts.scheme != "file" or made.format != "jsonl":
-        return made.uri
+        return str(made.uri)
     folder = shlex.quote(str(PurePosixPath("/", *parts.segments)))
     return f"{made.uri}; to read it: zcat {folder}/part-*.jsonl.gz"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from docllm.agent.ledger import batch_ends, hook_runs
-from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookRun
+from docllm.agent.ledger.hook_runs import HookEnd, HookReturn, HookRun
 from docllm.agent.ports.outcome import Outcome
 from docllm.producer.ledger import cancel, hook_orders, store
 from docllm.producer.ledger.status import group_status
@@ -204,7 +204,7 @@ def test_an_end_that_cannot_be_told_is_given_up_and_shown(hooked: LedgerDatabase
         hooked.ago(tables.hook.c.due_at, 1)
         (run,) = leased(hooked)
         assert (run.batch, run.title) == (BATCH, f"on_batch_done of {BATCH}")
-        hooked.call(hook_runs.finish, 1, [HookEnd(run, HookFate.FAILED, "answered 500")])
+        hooked.call(hook_runs.finish, 1, [HookEnd(run, HookReturn(failure="answered 500"))])
 
     assert [row.state for row in hooked.rows(tables.hook)] == [HookState.GAVE_UP]
     (wait,) = hooked.call(group_status.read_group, GROUP).waits

@@ -17,7 +17,6 @@ from docllm.producer.ledger import store, task_story
 from docllm.producer.ledger.results.export import ALL, export
 from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.status import batch_status, progress
-from docllm.producer.ledger.task_story import Child
 from docllm.producer.screen.task_page import story_json, story_lines
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.failures import FOLLOW_UP, ErrorClass
@@ -120,7 +119,7 @@ def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
     assert story.children == ()
     middle = ledger_db.call(task_story.story, GROUP, BATCH, "a/1")
     assert middle is not None
-    assert middle.children == (Child("a/1/1", "pending"), Child("a/1/2", "pending"))
+    assert middle.children == tuple({"id": key, "status": "pending"} for key in ("a/1/1", "a/1/2"))
     assert list(story_lines(middle))[3:6] == [
         "  ordered 2 tasks: 2 pending",
         "    a/1/1: pending",

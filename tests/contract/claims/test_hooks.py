@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, select, update
 
 from docllm.agent.ledger import hook_runs
-from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookRun
+from docllm.agent.ledger.hook_runs import HookEnd, HookReturn, HookRun
 from docllm.agent.ledger.leases.leasing import declare_lost, stop
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.settling import settle
@@ -59,7 +59,7 @@ def take(ledger_db: LedgerDatabase, agent_id: int) -> list[HookRun]:
 
 
 def failed(ledger_db: LedgerDatabase, run: HookRun, agent_id: int) -> int:
-    ends = [HookEnd(run, HookFate.FAILED, "the queue is full")]
+    ends = [HookEnd(run, HookReturn(failure="the queue is full"))]
     return ledger_db.call(hook_runs.finish, agent_id, ends)
 
 
@@ -184,7 +184,7 @@ def test_a_hook_is_leased_by_one_agent(ledger_db: LedgerDatabase) -> None:
 
     assert take(ledger_db, 2) == []
     assert ledger_db.call(hook_runs.any_running, GROUP)
-    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookFate.DONE)])
+    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookReturn())])
     assert ledger_db.count(tables.hook) == 0
     assert not ledger_db.call(hook_runs.any_running, GROUP)
 
@@ -282,7 +282,7 @@ def test_a_released_hook_has_not_failed(ledger_db: LedgerDatabase) -> None:
     end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, 1)
 
-    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookFate.RELEASED, delay_s=-1.0)])
+    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookReturn(released=True), delay_s=-1.0)])
 
     (again,) = take(ledger_db, 2)
     assert (again.tries, again.losses) == (0, 0)
@@ -301,7 +301,7 @@ def test_the_hook_of_an_agent_that_is_gone_runs_elsewhere(
 
     assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 1
     (again,) = take(ledger_db, other)
-    ledger_db.call(hook_runs.finish, former, [HookEnd(run, HookFate.DONE, spent=PAID)])
+    ledger_db.call(hook_runs.finish, former, [HookEnd(run, HookReturn(PAID))])
 
     assert again.losses == 1
     assert ledger_db.count(tables.hook) == 1
@@ -360,7 +360,7 @@ def test_the_calls_of_a_hook_are_booked_to_its_task(ledger_db: LedgerDatabase) -
     task_id, _ = end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, 1)
 
-    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookFate.DONE, spent=PAID)])
+    ledger_db.call(hook_runs.finish, 1, [HookEnd(run, HookReturn(PAID))])
 
     (row,) = ledger_db.rows(tables.task_attempt)
     assert (row.task_id, row.outcome, row.cost_micro) == (task_id, "hook", 250)

@@ -13,8 +13,8 @@ import pytest
 
 from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.hooks.batch_hooks import load_batch_hook
-from docllm.agent.hooks.functions import BatchEnd, HookReturn, Hooks, Tell
-from docllm.agent.ports.outcome import Spent
+from docllm.agent.hooks.functions import BatchEnd, Hooks, Tell
+from docllm.agent.ledger.hook_runs import HookReturn
 from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.kinds import batch_hook
@@ -37,7 +37,7 @@ END_JSON = {
     "counts": {"total": 3, "succeeded": 2, "dead": 1, "cancelled": 0},
     "cost": None,
 }
-TOLD = HookReturn(Spent())
+TOLD = HookReturn()
 NAME = "batch reports, round 2"  # in the text of a failure
 MODULE = """
 told = []

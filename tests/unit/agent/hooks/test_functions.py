@@ -11,7 +11,8 @@ import pytest
 
 from docllm.agent.handlers import Context, HandlerRun
 from docllm.agent.handlers.functions import HandlerFunctions
-from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
+from docllm.agent.hooks.functions import HookOutcome, Hooks, load_hooks
+from docllm.agent.ledger.hook_runs import HookReturn
 from docllm.agent.ports import Reply
 from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.errors import ConfigError
