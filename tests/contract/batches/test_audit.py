@@ -24,11 +24,11 @@ def test_each_order_names_its_object(ledger_db: LedgerDatabase) -> None:
     (waiting,) = ledger_db.load("c")
     run = stored(ledger_db, request())
     assert run is not None
-    ledger_db.run(lambda c: cancel.cancel_one(c, key=b"c", group=GROUP, batch_id=None, actor="ann"))
+    ledger_db.call(cancel.cancel_one, key=b"c", group=GROUP, batch_id=None, actor="ann")
     ledger_db.cancel()
     batch = ledger_db.batch()
-    ledger_db.run(lambda c: reopen.reopen(c, batch, "ann"))
-    ledger_db.run(lambda c: long_waits.resume(c, GROUP, "slow", "ann"))
+    ledger_db.call(reopen.reopen, batch, "ann")
+    ledger_db.call(long_waits.resume, GROUP, "slow", "ann")
 
     assert entries(ledger_db) == [
         (GROUP, "replay", "replay", str(run.id), 2, "cli"),

@@ -34,8 +34,8 @@ def cancel_all(ledger_db: LedgerDatabase, name: str = BATCH) -> list[int]:
 def one_by_key(
     ledger_db: LedgerDatabase, key: bytes, batch_id: int | None = None
 ) -> list[tuple[str, Status]]:
-    return ledger_db.run(
-        lambda c: cancel.cancel_one(c, key=key, group=GROUP, batch_id=batch_id, actor="somebody")
+    return ledger_db.call(
+        cancel.cancel_one, key=key, group=GROUP, batch_id=batch_id, actor="somebody"
     )
 
 
@@ -80,8 +80,8 @@ def test_a_cancel_is_marked_once(ledger_db: LedgerDatabase) -> None:
     """The first call marks the batch and writes the audit row; the second returns False."""
     which = ledger_db.batch()
 
-    assert ledger_db.run(lambda c: cancel.cancel_batch(c, which, "ann"))
-    assert not ledger_db.run(lambda c: cancel.cancel_batch(c, which, "bob"))
+    assert ledger_db.call(cancel.cancel_batch, which, "ann")
+    assert not ledger_db.call(cancel.cancel_batch, which, "bob")
 
     (entry,) = ledger_db.rows(tables.audit)
     assert (entry.actor, entry.action, entry.detail) == ("ann", "cancel", f"batch {BATCH}")
@@ -147,13 +147,13 @@ def test_a_batch_is_open_until_its_last_task_is_final(ledger_db: LedgerDatabase)
     ledger_db.cancel()
 
     cancel_all(ledger_db)
-    assert (ledger_db.status(second), ledger_db.run(lambda c: open_work.open_in(c, batch_id))) == (
+    assert (ledger_db.status(second), ledger_db.call(open_work.open_in, batch_id)) == (
         Status.CANCELLED,
         True,
     )
     ledger_db.settle(claimed, owner, SUCCEEDED)
 
-    assert not ledger_db.run(lambda c: open_work.open_in(c, batch_id))
+    assert not ledger_db.call(open_work.open_in, batch_id)
 
 
 def test_a_running_task_is_not_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:

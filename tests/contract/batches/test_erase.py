@@ -124,11 +124,11 @@ async def test_a_late_record_of_an_erased_task_is_done(ledger_db: LedgerDatabase
 async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase) -> None:
     """An order for it that waits finds no input, and is dropped."""
     (task_id,) = dead(ledger_db, MARK)
-    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [Item(TASK, task_id, 0)]))
+    (order,) = ledger_db.call(outbox.place, GROUP, "dlq", [Item(TASK, task_id, 0)])
 
     await erased(ledger_db, Subject(key=MARK), HandClock())
 
-    assert ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)) == {}
+    assert ledger_db.call(record_builder.records_of, Topics(GROUP), order, 0.0) == {}
 
 
 async def test_a_line_is_known_while_another_dead_task_has_it(ledger_db: LedgerDatabase) -> None:

@@ -176,7 +176,7 @@ async def test_all_of_a_batch_goes_and_its_counts_stay(ledger_db: LedgerDatabase
         ids = {getattr(row, "task_id", 0) for row in ledger_db.rows(table)}
         assert ids.isdisjoint(gone), table.name
     assert counters(ledger_db) == before
-    ledger_db.run(lambda c: compact(c, CompactionLimits(after_s=0.0)))
+    ledger_db.call(compact, CompactionLimits(after_s=0.0))
     assert counters(ledger_db) == before
     assert sums(ledger_db).kept[Status.DEAD] == 1
     row = next(row for row in ledger_db.rows(tables.batch) if row.name == BATCH)
@@ -244,7 +244,7 @@ async def test_a_batch_that_is_used_is_not_purged(
         row = {"group_name": GROUP, "task_id": died, "batch_id": batch_id, "event": "dead"}
         ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**row)))
     elif busy in {"dlq", "results"}:
-        ledger_db.run(lambda c: outbox.place(c, GROUP, busy, [Item(outbox.TASK, died, 0)]))
+        ledger_db.call(outbox.place, GROUP, busy, [Item(outbox.TASK, died, 0)])
 
     with pytest.raises(UnsafeStateError, match=reason):
         await purged(ledger_db)
@@ -390,7 +390,7 @@ async def test_a_purged_batch_takes_no_task(ledger_db: LedgerDatabase) -> None:
     await purged(ledger_db)
 
     with pytest.raises(UnsafeStateError, match="was purged: its lines would be new tasks"):
-        ledger_db.run(lambda c: store.open_batch(c, BATCH, GROUP))
+        ledger_db.call(store.open_batch, BATCH, GROUP)
     with pytest.raises(UnsafeStateError, match="was purged"):
         ledger_db.accept([new_task("a")], before)
 

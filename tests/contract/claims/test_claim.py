@@ -257,7 +257,7 @@ def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) 
     ledger_db.claimed(other, stranger)
     ledger_db.settle(ledger_db.claimed(ended, owner), owner, SUCCEEDED)
 
-    ledger_db.run(lambda c: claiming.release(c, owner, [own_task, other, ended]))
+    ledger_db.call(claiming.release, owner, [own_task, other, ended])
 
     assert (
         ledger_db.status(own_task),
@@ -293,15 +293,15 @@ def test_relief_orders_another_record_for_a_running_task_only(ledger_db: LedgerD
     owner = lease.next_owner()
     ledger_db.claimed(task_id, owner)
 
-    order = ledger_db.run(
-        lambda c: claiming.relieve(
-            c, group=GROUP, record=ledger_db.record(task_id), fence=0, owner=owner
-        )
+    order = ledger_db.call(
+        claiming.relieve, group=GROUP, record=ledger_db.record(task_id), fence=0, owner=owner
     )
-    refused = ledger_db.run(
-        lambda c: claiming.relieve(
-            c, group=GROUP, record=ledger_db.record(task_id), fence=0, owner=lease.next_owner()
-        )
+    refused = ledger_db.call(
+        claiming.relieve,
+        group=GROUP,
+        record=ledger_db.record(task_id),
+        fence=0,
+        owner=lease.next_owner(),
     )
 
     assert order is not None
@@ -339,10 +339,12 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
 
     def ordered(task_id: int, stamp: bytes, by: int | None) -> bool:
         return (
-            ledger_db.run(
-                lambda c: claiming.relieve(
-                    c, group=GROUP, record=ledger_db.record(task_id, stamp=stamp), fence=0, owner=by
-                )
+            ledger_db.call(
+                claiming.relieve,
+                group=GROUP,
+                record=ledger_db.record(task_id, stamp=stamp),
+                fence=0,
+                owner=by,
             )
             is not None
         )
@@ -374,9 +376,7 @@ def test_bodies_come_back_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """The ledger returns key and value of records kept without them; missing ids are left out."""
     first, _ = ledger_db.load("a", "b")
 
-    assert ledger_db.run(lambda c: claiming.bodies(c, [first, 4711])) == {
-        first: (b"a", b"value of a")
-    }
+    assert ledger_db.call(claiming.bodies, [first, 4711]) == {first: (b"a", b"value of a")}
 
 
 def test_the_longest_key_comes_back_whole(ledger_db: LedgerDatabase) -> None:

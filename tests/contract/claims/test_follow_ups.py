@@ -287,7 +287,7 @@ def test_a_load_that_takes_the_id_meanwhile_is_seen(
     """The settle waits for the load's row, and then compares its content."""
     _, row, owner = parent(ledger_db)
     loaded = new_task("a/2", value)
-    into, first = ledger_db.batch(BATCH), ledger_db.run(lambda c: store.take_ids(c, 1))
+    into, first = ledger_db.batch(BATCH), ledger_db.call(store.take_ids, 1)
     outcome = ordering(follow_up("a/1"), follow_up("a/2"))
 
     with ThreadPoolExecutor(1) as thread, ledger_db.database.engine.begin() as connection:

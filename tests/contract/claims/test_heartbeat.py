@@ -193,7 +193,7 @@ async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     old = await beating.register()
-    ledger_db.run(lambda c: leasing.declare_lost(c, old.agent_id))
+    ledger_db.call(leasing.declare_lost, old.agent_id)
     clock.now += 3
 
     await beating.beat_once()

@@ -45,10 +45,8 @@ def end(ledger_db: LedgerDatabase, key: str, outcome: Outcome) -> tuple[int, Ver
     (task_id,) = ledger_db.load(key)
     owner = ledger_db.agent().next_owner()
     given = [settlement(ledger_db.claimed(task_id, owner), owner, outcome)]
-    verdicts, _ = ledger_db.run(
-        lambda c: settle(
-            c, group=GROUP, settlements=given, now_utc_s=0.0, longest_tier=LONGEST, hooked=ALL
-        )
+    verdicts, _ = ledger_db.call(
+        settle, group=GROUP, settlements=given, now_utc_s=0.0, longest_tier=LONGEST, hooked=ALL
     )
     return task_id, verdicts[0]
 
@@ -124,10 +122,8 @@ def test_a_running_task_that_is_cancelled_orders_the_hook_of_its_end(
     row = ledger_db.claimed(task_id, owner)
     ledger_db.cancel()
     given = [settlement(row, owner, RETRY)]
-    ledger_db.run(
-        lambda c: settle(
-            c, group=GROUP, settlements=given, now_utc_s=0.0, longest_tier=LONGEST, hooked=ALL
-        )
+    ledger_db.call(
+        settle, group=GROUP, settlements=given, now_utc_s=0.0, longest_tier=LONGEST, hooked=ALL
     )
 
     (ordered,) = ledger_db.rows(tables.hook)

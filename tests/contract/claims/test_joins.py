@@ -296,7 +296,7 @@ def test_a_reset_sibling_is_open(ledger_db: LedgerDatabase) -> None:
     first, join = split(ledger_db, 1, JoinRole.RUN)
     ledger_db.claimed(first, ledger_db.agent().next_owner())
     ledger_db.ago(tables.task.c.due_at, 1, first)
-    ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, [first]))
+    ledger_db.call(reaping.reset_overdue, GROUP, [first])
 
     assert not called_up(ledger_db, join)
 

@@ -24,11 +24,11 @@ def row(ledger_db: LedgerDatabase, lease: Lease) -> Any:
 
 
 def beat(ledger_db: LedgerDatabase, lease: Lease, report: str = "") -> bool:
-    return ledger_db.run(lambda c: leasing.beat(c, lease.agent_id, report))
+    return ledger_db.call(leasing.beat, lease.agent_id, report)
 
 
 def declare_lost(ledger_db: LedgerDatabase, lease: Lease) -> int:
-    return ledger_db.run(lambda c: leasing.declare_silent_agents(c, lease.agent_id))
+    return ledger_db.call(leasing.declare_silent_agents, lease.agent_id)
 
 
 def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
@@ -90,7 +90,7 @@ def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
     assert beat(ledger_db, lease)
     assert row(ledger_db, lease).report is None
     assert beat(ledger_db, lease, longest)
-    ledger_db.run(lambda c: leasing.stop(c, lease.agent_id))
+    ledger_db.call(leasing.stop, lease.agent_id)
     assert row(ledger_db, lease).report == longest
 
 
@@ -163,7 +163,7 @@ def test_an_agent_whose_own_beat_is_late_declares_no_agent_lost(ledger_db: Ledge
 def test_a_lost_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     """An agent that was itself declared lost may not judge."""
     me, silent = ledger_db.steady_agent(), ledger_db.agent()
-    ledger_db.run(lambda c: leasing.declare_lost(c, me.agent_id))
+    ledger_db.call(leasing.declare_lost, me.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
     assert declare_lost(ledger_db, me) == 0
@@ -176,7 +176,7 @@ def test_stopped_agents_and_other_groups_are_not_judged(ledger_db: LedgerDatabas
         ledger_db.agent(),
         ledger_db.agent(group="other"),
     )
-    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
+    ledger_db.call(leasing.stop, stopped.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
 
     assert declare_lost(ledger_db, me) == 0
@@ -205,14 +205,14 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(
     for member in (lease, other):
         ledger_db.call(ending, member.agent_id)
 
-    assert ledger_db.run(lambda c: leasing.gone(c, GROUP)) == {lease.agent_id}
-    assert ledger_db.run(lambda c: leasing.alive(c, GROUP)) == [(living.agent_id, "living")]
+    assert ledger_db.call(leasing.gone, GROUP) == {lease.agent_id}
+    assert ledger_db.call(leasing.alive, GROUP) == [(living.agent_id, "living")]
     ledger_db.ago(
         tables.agent.c.lost_at if ending is leasing.declare_lost else tables.agent.c.stopped_at,
         86_401,
         lease.agent_id,
     )
-    assert ledger_db.run(lambda c: leasing.gone(c, GROUP)) == frozenset()
+    assert ledger_db.call(leasing.gone, GROUP) == frozenset()
 
 
 @pytest.mark.parametrize("ending", [leasing.declare_lost, leasing.stop])
@@ -272,11 +272,11 @@ def test_agents_are_forgotten_a_page_at_a_time(ledger_db: LedgerDatabase) -> Non
 def test_an_agent_is_declared_lost_once(ledger_db: LedgerDatabase) -> None:
     """Proof of death counts once, and not for an agent that has stopped."""
     lease, stopped = ledger_db.agent(), ledger_db.agent()
-    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
+    ledger_db.call(leasing.stop, stopped.agent_id)
 
-    assert ledger_db.run(lambda c: leasing.declare_lost(c, lease.agent_id))
-    assert not ledger_db.run(lambda c: leasing.declare_lost(c, lease.agent_id))
-    assert not ledger_db.run(lambda c: leasing.declare_lost(c, stopped.agent_id))
+    assert ledger_db.call(leasing.declare_lost, lease.agent_id)
+    assert not ledger_db.call(leasing.declare_lost, lease.agent_id)
+    assert not ledger_db.call(leasing.declare_lost, stopped.agent_id)
 
 
 def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> None:
@@ -287,9 +287,9 @@ def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> 
     ledger_db.cancel("one")
     first_batch = ledger_db.batch("one").id
 
-    first = ledger_db.run(lambda c: leasing.cancelled(c, GROUP))
+    first = ledger_db.call(leasing.cancelled, GROUP)
     assert [(batch_id, name) for batch_id, name, _ in first] == [(first_batch, "one")]
     ledger_db.ago(tables.batch.c.cancelled_at, 1, first_batch)
-    assert first.isdisjoint(ledger_db.run(lambda c: leasing.cancelled(c, GROUP)))
+    assert first.isdisjoint(ledger_db.call(leasing.cancelled, GROUP))
     ledger_db.ago(tables.batch.c.archived_at, 1, first_batch)
-    assert ledger_db.run(lambda c: leasing.cancelled(c, GROUP)) == frozenset()
+    assert ledger_db.call(leasing.cancelled, GROUP) == frozenset()

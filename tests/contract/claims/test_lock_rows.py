@@ -58,7 +58,7 @@ class Locks:
         self, *, asking: list[Claimant] | None = None, leaving: list[Claimant] | None = None
     ) -> Held:
         changes = {NAME: LockChange(asking=asking or [], leaving=leaving or [])}
-        (held,) = self.ledger_db.run(lambda c: lock_rows.change(c, GROUP, changes))
+        (held,) = self.ledger_db.call(lock_rows.change, GROUP, changes)
         return held
 
     def ask(self, *attempts: Claimant) -> Held:
@@ -68,7 +68,7 @@ class Locks:
         return self.change(leaving=list(attempts))
 
     def look(self) -> Held:
-        (held,) = self.ledger_db.run(lambda c: lock_rows.read_holders(c, GROUP, [NAME]))
+        (held,) = self.ledger_db.call(lock_rows.read_holders, GROUP, [NAME])
         return held
 
 
@@ -159,7 +159,7 @@ def test_a_lost_agent_holds_its_lock_until_its_tasks_are_reset(locks: Locks) -> 
     locks.ledger_db.claimed(*a)
     b = locks.claim(waiting_id)
     first = locks.ask(a, b)
-    assert locks.ledger_db.run(lambda c: declare_lost(c, lost.agent_id))
+    assert locks.ledger_db.call(declare_lost, lost.agent_id)
     assert locks.change().holder == a
 
     locks.ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, reaping.orphans(c, GROUP)))
@@ -207,10 +207,8 @@ def test_locks_of_other_names_and_groups_are_others(locks: Locks) -> None:
     """Nothing is shared but the table."""
     a, b, c = locks.attempts("a", "b", "c")
     changes = {"x": LockChange(asking=[a]), "y": LockChange(asking=[b])}
-    held = locks.ledger_db.run(lambda c: lock_rows.change(c, GROUP, changes))
-    (other,) = locks.ledger_db.run(
-        lambda connection: lock_rows.change(connection, "other", {"x": LockChange(asking=[c])})
-    )
+    held = locks.ledger_db.call(lock_rows.change, GROUP, changes)
+    (other,) = locks.ledger_db.call(lock_rows.change, "other", {"x": LockChange(asking=[c])})
 
     assert [one.holder for one in held] == [a, b]
     assert other.holder == c

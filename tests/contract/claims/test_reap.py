@@ -44,19 +44,19 @@ def lost_alone(ledger_db: LedgerDatabase, *keys: str, losses: int = 2) -> list[t
 
 def reap_orphans(ledger_db: LedgerDatabase) -> tuple[int, int]:
     """Reset the tasks of agents that are gone; return how many wait again, and how many died."""
-    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
-    tasks = ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans))
+    orphans = ledger_db.call(reaping.orphans, GROUP)
+    tasks = ledger_db.call(reaping.reset_orphans, GROUP, orphans)
     return tasks.waiting, tasks.dead
 
 
 def reap_overdue(ledger_db: LedgerDatabase) -> tuple[int, int]:
-    overdue = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
-    tasks = ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue))
+    overdue = ledger_db.call(reaping.overdue, GROUP)
+    tasks = ledger_db.call(reaping.reset_overdue, GROUP, overdue)
     return tasks.waiting, tasks.dead
 
 
 def lose(ledger_db: LedgerDatabase, lease: Lease) -> None:
-    assert ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
+    assert ledger_db.call(declare_lost, lease.agent_id)
 
 
 def test_tasks_of_a_lost_agent_wait_again(ledger_db: LedgerDatabase) -> None:
@@ -146,14 +146,14 @@ def test_the_reason_is_checked_again_under_the_lock(ledger_db: LedgerDatabase) -
         ledger_db, lost, "settled", "released", "moved"
     )
     lose(ledger_db, lost)
-    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
+    orphans = ledger_db.call(reaping.orphans, GROUP)
     ledger_db.settle(settled, owner, SUCCEEDED)
     ledger_db.set(tables.task, released.task_id, status=int(Status.PENDING), owner=0)
     new_owner = live.next_owner()
     ledger_db.set(tables.task, moved.task_id, owner=new_owner)
 
     assert sorted(orphans) == [settled.task_id, released.task_id, moved.task_id]
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(0, 0)
+    assert ledger_db.call(reaping.reset_orphans, GROUP, orphans) == ResetTasks(0, 0)
     assert ledger_db.status(settled.task_id) is Status.SUCCEEDED
     assert ledger_db.task(moved.task_id).owner == new_owner
 
@@ -163,11 +163,11 @@ def test_a_deadline_that_was_renewed_is_not_past(ledger_db: LedgerDatabase) -> N
     lease = ledger_db.agent()
     ((row, _),) = run_by(ledger_db, lease, "a")
     ledger_db.ago(tables.task.c.due_at, 1, row.task_id)
-    overdue = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
+    overdue = ledger_db.call(reaping.overdue, GROUP)
     reap_overdue(ledger_db)
     ledger_db.claimed(row.task_id, lease.next_owner())
 
-    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue)) == ResetTasks(0, 0)
+    assert ledger_db.call(reaping.reset_overdue, GROUP, overdue) == ResetTasks(0, 0)
     assert ledger_db.task(row.task_id).lease_losses == 1
 
 
@@ -300,7 +300,7 @@ def test_the_limit_is_each_groups_own(ledger_db: LedgerDatabase) -> None:
         ledger_db.claimed(task_id, lease.next_owner())
         ledger_db.set(tables.task, task_id, lease_losses=2)
         lose(ledger_db, lease)
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, "other", ids)) == ResetTasks(0, 10)
+    assert ledger_db.call(reaping.reset_orphans, "other", ids) == ResetTasks(0, 10)
     run_by(ledger_db, here, "a", losses=2)
     lose(ledger_db, here)
 
@@ -328,10 +328,10 @@ def test_two_reapers_reset_a_task_once(ledger_db: LedgerDatabase) -> None:
     lease = ledger_db.agent()
     run_by(ledger_db, lease, "a", "b")
     lose(ledger_db, lease)
-    orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
+    orphans = ledger_db.call(reaping.orphans, GROUP)
 
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(2, 0)
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(0, 0)
+    assert ledger_db.call(reaping.reset_orphans, GROUP, orphans) == ResetTasks(2, 0)
+    assert ledger_db.call(reaping.reset_orphans, GROUP, orphans) == ResetTasks(0, 0)
     assert ledger_db.count(tables.outbox) == 1
 
 
@@ -369,7 +369,7 @@ def test_no_task_is_blamed_for_an_agent_that_left(ledger_db: LedgerDatabase) -> 
     """The agent drained while a handler did not end; its task waits again, however often."""
     lease = ledger_db.agent()
     ((row, _),) = run_by(ledger_db, lease, "a", losses=3)
-    ledger_db.run(lambda c: stop(c, lease.agent_id))
+    ledger_db.call(stop, lease.agent_id)
 
     assert reap_orphans(ledger_db) == (1, 0)
     assert ledger_db.task(row.task_id).lease_losses == 4
@@ -403,7 +403,7 @@ def test_losses_beside_the_culprit_are_taken_back(ledger_db: LedgerDatabase) -> 
     assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [2, 2, 3]
     assert reap_orphans(ledger_db) == (0, 1)
 
-    assert [ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) for _ in range(2)] == [4, 0]
+    assert [ledger_db.call(reaping.undo_losses, GROUP) for _ in range(2)] == [4, 0]
 
     assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [3, 0, 1]
     assert [ledger_db.status(task_id) for task_id in ids] == [
@@ -455,9 +455,9 @@ def test_nothing_is_taken_back_while_many_are_found(ledger_db: LedgerDatabase) -
     lost_alone(ledger_db, *(f"task {number}" for number in range(reaping.FEW_DEATHS)))
     assert reap_orphans(ledger_db) == (0, reaping.FEW_DEATHS + 1)
 
-    assert ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) == 0
+    assert ledger_db.call(reaping.undo_losses, GROUP) == 0
     ledger_db.ago(tables.tally.c.created_at, 601)
-    assert ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) == 1
+    assert ledger_db.call(reaping.undo_losses, GROUP) == 1
 
     assert ledger_db.task(beside[0].task_id).lease_losses == 2
 
@@ -496,7 +496,7 @@ def test_a_suspect_is_claimed_alone(ledger_db: LedgerDatabase) -> None:
     records = [ledger_db.record(suspect), ledger_db.record(other)]
     owner = ledger_db.agent().next_owner()
 
-    answers = ledger_db.run(lambda c: claiming.claim(c, records, owner, 600.0))
+    answers = ledger_db.call(claiming.claim, records, owner, 600.0)
 
     assert [answers[task_id][0] for task_id in (suspect, other)] == [
         ClaimAnswer.AGAIN,

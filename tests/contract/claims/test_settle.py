@@ -46,7 +46,7 @@ COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 def reaped(ledger_db: LedgerDatabase, task_id: int) -> None:
     """Reset a task whose claim is overdue, as the reaper does."""
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
-    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])).waiting == 1
+    assert ledger_db.call(reaping.reset_overdue, GROUP, [task_id]).waiting == 1
 
 
 def test_a_move_without_a_call_leaves_no_row_in_the_history(ledger_db: LedgerDatabase) -> None:

@@ -50,7 +50,7 @@ def test_the_losses_beside_a_suspect_that_died_are_taken_back(ledger_db: LedgerD
     culprit, beside = suspects(ledger_db, "culprit", "beside")
 
     ledger_db.settled(culprit, DIED)
-    taken_back = ledger_db.run(lambda c: reaping.undo_losses(c, GROUP))
+    taken_back = ledger_db.call(reaping.undo_losses, GROUP)
 
     assert taken_back == 2
     assert ledger_db.task(beside).lease_losses == 0

@@ -178,8 +178,8 @@ def test_a_cancelled_task_waits_no_more(ledger_db: LedgerDatabase) -> None:
     assert ledger_db.count(tables.task_state) == 1
 
     batch = ledger_db.batch()
-    ledger_db.run(lambda c: cancel.cancel_batch(c, batch, "me"))
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch.id))
+    ledger_db.call(cancel.cancel_batch, batch, "me")
+    ledger_db.call(cancel.cancel_page, batch.id)
 
     assert rows_of(ledger_db, task_id) == []
     assert ledger_db.count(tables.task_state) == 0
@@ -269,13 +269,13 @@ def test_a_state_is_kept_until_the_task_succeeds(ledger_db: LedgerDatabase) -> N
         ledger_db.settle(row, owner, outcome)
 
     def kept() -> HandlerState | None:
-        return ledger_db.run(lambda c: claiming.handler_state(c, task_id))
+        return ledger_db.call(claiming.handler_state, task_id)
 
     settle(Retry(FAILURE, SPENT, "30s", -1.0))
     assert kept() == state
     settle(replace(moved(WaitReason.TIME, delay_s=-1.0), state=HandlerState(b"{}", 4)))
     assert kept() == HandlerState(b"{}", 4)
-    ledger_db.run(lambda c: waiting_rows.count_anew(c, [task_id]))
+    ledger_db.call(waiting_rows.count_anew, [task_id])
     assert kept() == HandlerState(b"{}", 0)
     settle(SUCCEEDED)
     assert kept() is None

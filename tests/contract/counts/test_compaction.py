@@ -527,7 +527,7 @@ def test_a_page_costs_the_same_however_many_counts_wait(ledger_db: LedgerDatabas
     for waiting in (200, 4000):
         add(ledger_db, [change(number % 250) for number in range(waiting)])
         ledger_db.run(page)
-        rows_read.append(ledger_db.run(lambda c: reads(c, page)))
+        rows_read.append(ledger_db.call(reads, page))
         compacted(ledger_db)
 
     assert rows_read[1] < 1.2 * rows_read[0]

@@ -35,7 +35,7 @@ class Page(Collector):
     """The metrics of one reading, each as a fresh exporter would show it."""
 
     def __init__(self, ledger_db: LedgerDatabase) -> None:
-        self._found = ledger_db.run(lambda c: snapshot.read_snapshot(c, GROUP, ROUTES.label))
+        self._found = ledger_db.call(snapshot.read_snapshot, GROUP, ROUTES.label)
 
     def collect(self):  # type: ignore[no-untyped-def] # noqa: ANN201 - the library's
         """Yield the metrics."""

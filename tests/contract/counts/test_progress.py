@@ -26,15 +26,15 @@ from tests.support.ledger_database import (
 
 
 def totals(ledger_db: LedgerDatabase) -> Totals:
-    return ledger_db.run(lambda c: progress.read_totals(c, GROUP))
+    return ledger_db.call(progress.read_totals, GROUP)
 
 
 def waiting(ledger_db: LedgerDatabase) -> Waiting:
-    return ledger_db.run(lambda c: progress.waiting(c, GROUP))
+    return ledger_db.call(progress.waiting, GROUP)
 
 
 def waits(ledger_db: LedgerDatabase, group: str = GROUP, **of: str) -> list[LongWait]:
-    return ledger_db.run(lambda c: long_waits.read(c, WaitingTasks(group, **of)))
+    return ledger_db.call(long_waits.read, WaitingTasks(group, **of))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_refused_task_waits_for_a_try(ledger_db: LedgerDatabase) -> None:
     ledger_db.settled(first, SNOOZE)
 
     found = waiting(ledger_db)
-    elsewhere = ledger_db.run(lambda c: progress.waiting(c, "other"))
+    elsewhere = ledger_db.call(progress.waiting, "other")
 
     assert (found.snoozed, found.retrying, elsewhere.snoozed) == (1, 0, 0)
     assert found.snoozed_due_s is not None
@@ -127,7 +127,7 @@ def test_totals_say_when_retries_are_due(ledger_db: LedgerDatabase) -> None:
     assert totals(ledger_db).retries == ""
     ledger_db.settled(first, replace(RETRY, delay_s=3600.0))
 
-    one = ledger_db.run(lambda c: progress.read_totals(c, GROUP, lambda _: ("30s", "1h")))
+    one = ledger_db.call(progress.read_totals, GROUP, lambda _: ("30s", "1h"))
     ledger_db.settled(second, RETRY)
     ledger_db.set(tables.task, second, attempt=2, max_attempts=3)
     both = totals(ledger_db)
@@ -138,7 +138,7 @@ def test_totals_say_when_retries_are_due(ledger_db: LedgerDatabase) -> None:
     assert both.retries.startswith("2 wait for their next try, the first at ")
     assert both.later == 2
     assert both.later_left_s == pytest.approx(3600.0, abs=30.0)
-    assert ledger_db.run(lambda c: progress.read_totals(c, "other")).retries == ""
+    assert ledger_db.call(progress.read_totals, "other").retries == ""
 
 
 def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:
@@ -161,7 +161,7 @@ def test_a_resume_ends_long_waits_for_agents_that_start_later(ledger_db: LedgerD
     ledger_db.run(lambda c: c.execute(update(task).where(task.c.id == other).values(route="b")))
     (route,) = {wait.route for wait in waits(ledger_db)} - {"b"}
 
-    ledger_db.run(lambda c: long_waits.resume(c, GROUP, route, "somebody@host"))
+    ledger_db.call(long_waits.resume, GROUP, route, "somebody@host")
 
     assert [wait.route for wait in waits(ledger_db)] == ["b"]
     assert [wait.tasks for wait in waits(ledger_db, "other")] == [1]

@@ -51,15 +51,13 @@ def settled(
 
 
 def write(ledger_db: LedgerDatabase, settlements: Sequence[Settlement], release: str) -> None:
-    ledger_db.run(
-        lambda c: settle(
-            c,
-            group=GROUP,
-            settlements=settlements,
-            now_utc_s=1.7e9,
-            longest_tier=LONGEST,
-            release=release,
-        )
+    ledger_db.call(
+        settle,
+        group=GROUP,
+        settlements=settlements,
+        now_utc_s=1.7e9,
+        longest_tier=LONGEST,
+        release=release,
     )
 
 

@@ -34,7 +34,7 @@ AT_ONCE = CompactionLimits(after_s=0.0, page=7, groups=5)
 
 
 def read(ledger_db: LedgerDatabase) -> Snapshot:
-    return ledger_db.run(lambda c: snapshot.read_snapshot(c, GROUP, ROUTES.label))
+    return ledger_db.call(snapshot.read_snapshot, GROUP, ROUTES.label)
 
 
 def counters(found: Snapshot) -> Counter[tuple[object, ...]]:

@@ -44,7 +44,7 @@ def reporting(*reasons: Reason, lag: Mapping[str, int] | None = None) -> str:
 
 
 def shown(ledger_db: LedgerDatabase) -> GroupStatus:
-    return ledger_db.run(lambda c: group_status.read_group(c, GROUP))
+    return ledger_db.call(group_status.read_group, GROUP)
 
 
 def batch(ledger_db: LedgerDatabase) -> BatchStatus:
@@ -161,7 +161,7 @@ def test_cancelled_tasks_are_counted(ledger_db: LedgerDatabase) -> None:
     ledger_db.settled(first, SUCCEEDED)
     batch_id = ledger_db.batch().id
     ledger_db.cancel()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
 
     assert counts(ledger_db) == {"total": 3, "succeeded": 1, "cancelled": 2}
     assert batch(ledger_db).cancelled
@@ -175,7 +175,7 @@ def test_reaped_tasks_are_pending_or_dead(ledger_db: LedgerDatabase) -> None:
         lease = ledger_db.agent()
         ledger_db.claimed(task_id, lease.next_owner())
         assert ledger_db.call(leasing.declare_lost, lease.agent_id)
-    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first, second]))
+    ledger_db.call(reaping.reset_orphans, GROUP, [first, second])
 
     assert counts(ledger_db) == {"total": 2, "pending": 1, "dead": 1}
     assert batch(ledger_db).failures == {"dead WORKER_LOST": 1}
@@ -207,9 +207,7 @@ def test_a_retry_is_part_of_the_time_left(ledger_db: LedgerDatabase) -> None:
     ledger_db.settled(second, replace(RETRY, delay_s=600.0))
     ledger_db.set(tables.task, second, max_attempts=4)
 
-    group = ledger_db.run(
-        lambda c: group_status.read_group(c, GROUP, tiers_of=lambda _: ("30s", "5m", "1h"))
-    )
+    group = ledger_db.call(group_status.read_group, GROUP, tiers_of=lambda _: ("30s", "5m", "1h"))
 
     (counted,) = group.batches
     assert counted.eta_s == pytest.approx(600.0, abs=30.0)
@@ -234,7 +232,7 @@ def test_a_wait_for_a_time_is_part_of_the_time_left(
     ledger_db.settled(first, SUCCEEDED)
     ledger_db.settled(second, outcome)
 
-    totals = ledger_db.run(lambda c: progress.read_totals(c, GROUP))
+    totals = ledger_db.call(progress.read_totals, GROUP)
 
     assert batch(ledger_db).eta_s == pytest.approx(600.0, abs=30.0)
     assert totals.later == 1
@@ -309,15 +307,14 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     ledger_db.load("a", into="two")
     ledger_db.load("a", into="three", group="other")
     ledger_db.agent("theirs", group="other")
-    ledger_db.run(lambda c: outbox.place(c, "other", "tasks", [Item(outbox.TASK, 1, 0)]))
+    ledger_db.call(outbox.place, "other", "tasks", [Item(outbox.TASK, 1, 0)])
 
     report = shown(ledger_db)
 
     assert [batch.name for batch in report.batches] == ["one", "two"]
     assert (report.agents, report.orders) == ((), 0)
     assert [
-        batch.name
-        for batch in ledger_db.run(lambda c: group_status.read_group(c, GROUP, "two")).batches
+        batch.name for batch in ledger_db.call(group_status.read_group, GROUP, "two").batches
     ] == ["two"]
 
 
@@ -326,7 +323,7 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
     (task_id,) = ledger_db.load("a")
     unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     agent = ledger_db.agent("alive")
-    ledger_db.run(lambda c: leasing.beat(c, agent.agent_id, reporting(unknown)))
+    ledger_db.call(leasing.beat, agent.agent_id, reporting(unknown))
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
 
     ledger_db.settled(task_id, SUCCEEDED)
@@ -340,11 +337,11 @@ def test_a_type_that_one_agent_knows_is_no_reason(ledger_db: LedgerDatabase) -> 
     unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     older, newer = ledger_db.agent("older"), ledger_db.agent("newer")
     knowing = to_json(AgentReport(slots=8, types=("invoice",)))
-    ledger_db.run(lambda c: leasing.beat(c, older.agent_id, reporting(unknown)))
-    ledger_db.run(lambda c: leasing.beat(c, newer.agent_id, knowing))
+    ledger_db.call(leasing.beat, older.agent_id, reporting(unknown))
+    ledger_db.call(leasing.beat, newer.agent_id, knowing)
 
     assert shown(ledger_db).reasons == ()
-    ledger_db.run(lambda c: leasing.stop(c, newer.agent_id))
+    ledger_db.call(leasing.stop, newer.agent_id)
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
 
 
@@ -358,9 +355,9 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     alive, lost, silent, stopped = (
         ledger_db.agent(name) for name in ("alive", "lost", "silent", "stopped")
     )
-    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, reporting(PAUSED)))
-    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
-    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
+    ledger_db.call(leasing.beat, alive.agent_id, reporting(PAUSED))
+    ledger_db.call(leasing.declare_lost, lost.agent_id)
+    ledger_db.call(leasing.stop, stopped.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
 
     report = shown(ledger_db)
@@ -376,7 +373,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     assert not any(reason.startswith("agent lost lost") for reason in report.reasons)
     assert not any("no agent alive" in reason for reason in report.reasons)
     ledger_db.settled(task_id, SUCCEEDED)
-    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, ""))
+    ledger_db.call(leasing.beat, alive.agent_id, "")
     assert shown(ledger_db).reasons == ()
 
 
@@ -392,14 +389,14 @@ def test_a_lost_agent_is_a_reason_while_it_holds_tasks(
     ledger_db.agent("alive")
     lost = ledger_db.agent("lost")
     ledger_db.claimed(first, lost.next_owner())
-    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
+    ledger_db.call(leasing.declare_lost, lost.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, seen_s, lost.agent_id)
     found = shown(ledger_db)
     assert found.reasons == (f"agent lost lost, {seen_s:.0f} s; its tasks are not reset yet",)
     holds = {agent["name"]: agent["holds_tasks"] for agent in found.as_json()["agents"]}
     assert holds == {"alive": None, "lost": True}
 
-    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first]))
+    ledger_db.call(reaping.reset_orphans, GROUP, [first])
 
     found = shown(ledger_db)
     assert found.reasons == ()
@@ -417,7 +414,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
         ledger_db.agent(name) for name in ("gone", "quiet", "first", "second")
     )
     ledger_db.claimed(first, lost.next_owner())
-    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
+    ledger_db.call(leasing.declare_lost, lost.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
     unknown = Reason(Code.TOPIC_UNKNOWN, "docllm.inbox")
     money = Reason(Code.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
@@ -505,7 +502,7 @@ def test_paused_topics_are_shown_without_an_open_batch(
     """
     alive = ledger_db.agent()
     unknown = reporting(Reason(Code.TOPIC_UNKNOWN, "docllm.inbox"))
-    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, unknown))
+    ledger_db.call(leasing.beat, alive.agent_id, unknown)
 
     assert shown(ledger_db).reasons == (
         ("topic docllm.inbox paused: it is missing or was created again, run: docllm topics apply"),
@@ -571,7 +568,7 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
         ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
     ledger_db.call(leasing.beat, ledger_db.agent("old").agent_id, "{")
 
-    assert ledger_db.run(lambda c: agent_status.read_types(c, GROUP)) == {"document", "a", "b"}
+    assert ledger_db.call(agent_status.read_types, GROUP) == {"document", "a", "b"}
 
 
 def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: LedgerDatabase) -> None:
@@ -579,7 +576,7 @@ def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: Ledger
     ledger_db.load("a")
     agent_id = ledger_db.agent().agent_id
     ledger_db.call(leasing.beat, agent_id, reporting(PAUSED))
-    ledger_db.run(lambda c: leasing.stop(c, agent_id))
+    ledger_db.call(leasing.stop, agent_id)
 
     (agent,) = shown(ledger_db).agents
 
@@ -614,16 +611,16 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
 
     After its first batch a group has a batch forever.
     """
-    assert not ledger_db.run(lambda c: open_work.any_batch(c, GROUP))
+    assert not ledger_db.call(open_work.any_batch, GROUP)
     for outcome in (SUCCEEDED, DEAD):
         (task_id,) = ledger_db.load(type(outcome).__name__)
-        assert ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
+        assert ledger_db.call(open_work.any_open_task, GROUP)
         ledger_db.settled(task_id, outcome)
-        assert not ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
+        assert not ledger_db.call(open_work.any_open_task, GROUP)
     ledger_db.load("theirs", into="elsewhere", group="other")
 
-    assert not ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
-    assert ledger_db.run(lambda c: open_work.any_batch(c, GROUP))
+    assert not ledger_db.call(open_work.any_open_task, GROUP)
+    assert ledger_db.call(open_work.any_batch, GROUP)
 
 
 @pytest.mark.parametrize("state", [Status.PENDING, Status.PROCESSING, Status.RETRYING])
@@ -632,7 +629,7 @@ def test_every_state_that_is_not_final_is_open(ledger_db: LedgerDatabase, state:
     (task_id,) = ledger_db.load("a")
     ledger_db.set(tables.task, task_id, status=int(state))
 
-    assert ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
+    assert ledger_db.call(open_work.any_open_task, GROUP)
 
 
 def test_the_limit_of_a_reply_fits_the_server(ledger_db: LedgerDatabase) -> None:

@@ -101,7 +101,7 @@ def test_a_line_that_its_batch_refuses_is_quarantined(
     origin = store.Origin.LOAD if obstacle == "made by a load" else store.Origin.INBOX
     into = ledger_db.batch("b", "other" if obstacle == "of another group" else GROUP, origin)
     if obstacle == "cancelled":
-        ledger_db.run(lambda c: cancel.cancel_batch(c, into, "tester"))
+        ledger_db.call(cancel.cancel_batch, into, "tester")
     before = [LINE] if obstacle == "other content" else []
 
     counts = Counts()

@@ -39,7 +39,7 @@ BYTES = bytes(range(256)) + b"\r\n%s'\\"
 
 def written(ledger_db: LedgerDatabase, destination: str, *items: Item) -> dict[Item, Outgoing]:
     order = Order(1, GROUP, destination, items)
-    return ledger_db.run(lambda c: record_builder.records_of(c, TOPICS, order, 1_700_000_000.0))
+    return ledger_db.call(record_builder.records_of, TOPICS, order, 1_700_000_000.0)
 
 
 def killed(
@@ -216,10 +216,8 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
         rejected(6, value=b"x" * (MAX_TASK_BYTES + 1)),
         rejected(7, key=None, value=None),
     ]
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
-    small, large, empty = ledger_db.run(
-        lambda c: record_builder.records_of(c, TOPICS, orders[0], 0.0)
-    ).values()
+    orders = ledger_db.call(quarantine.keep, GROUP, records)
+    small, large, empty = ledger_db.call(record_builder.records_of, TOPICS, orders[0], 0.0).values()
 
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
     headers = dict(small.headers)
@@ -262,10 +260,8 @@ def test_a_quarantined_records_letter_says_its_batch(
 
     Nothing else that the record claims about itself is kept.
     """
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected(headers=headers)]))
-    (letter,) = ledger_db.run(
-        lambda c: record_builder.records_of(c, TOPICS, orders[0], 0.0)
-    ).values()
+    orders = ledger_db.call(quarantine.keep, GROUP, [rejected(headers=headers)])
+    (letter,) = ledger_db.call(record_builder.records_of, TOPICS, orders[0], 0.0).values()
 
     assert [
         pair
@@ -277,7 +273,7 @@ def test_a_quarantined_records_letter_says_its_batch(
 def test_dead_letters_of_tasks_and_of_records_share_an_order(ledger_db: LedgerDatabase) -> None:
     """One order for the dead-letter topic may name both kinds, even under the same number."""
     task_id = killed(ledger_db)
-    ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected()]))
+    ledger_db.call(quarantine.keep, GROUP, [rejected()])
     stranger = ledger_db.rows(tables.quarantine)[0].id
 
     records = written(ledger_db, "dlq", Item(TASK, task_id, 0), Item(QUARANTINE, stranger, 0))

@@ -149,11 +149,11 @@ def test_a_load_that_runs_again_after_a_lost_commit_counts_once(ledger_db: Ledge
     into = ledger_db.batch()
     ledger_db.accept([new_task("known")], into)
     tasks = [new_task("a"), new_task("known"), new_task("known", b"other"), new_task("b")]
-    first_id = ledger_db.run(lambda c: store.take_ids(c, len(tasks)))
-    first = ledger_db.run(lambda c: store.accept(c, into, tasks, first_id))
+    first_id = ledger_db.call(store.take_ids, len(tasks))
+    first = ledger_db.call(store.accept, into, tasks, first_id)
     before = snapshot(ledger_db)
 
-    again = ledger_db.run(lambda c: store.accept(c, into, tasks, first_id))
+    again = ledger_db.call(store.accept, into, tasks, first_id)
 
     assert (again.new, again.known, again.clashing) == (first.new, first.known, first.clashing)
     assert again.orders == ()
@@ -176,7 +176,7 @@ def test_a_batch_of_another_group_is_refused(ledger_db: LedgerDatabase) -> None:
     ledger_db.batch("one", "theirs")
 
     with pytest.raises(ConfigError, match="belongs to group 'theirs'"):
-        ledger_db.run(lambda c: store.open_batch(c, "one", GROUP, store.Origin.LOAD))
+        ledger_db.call(store.open_batch, "one", GROUP, store.Origin.LOAD)
 
 
 def test_opening_a_batch_again_gives_the_same_batch(ledger_db: LedgerDatabase) -> None:
@@ -186,16 +186,16 @@ def test_opening_a_batch_again_gives_the_same_batch(ledger_db: LedgerDatabase) -
 
     assert (ledger_db.batch("One").id, ledger_db.batch("One").cancelled) == (first.id, True)
     assert ledger_db.batch("one").id != first.id
-    assert ledger_db.run(lambda c: store.find_batch(c, "none")) is None
+    assert ledger_db.call(store.find_batch, "none") is None
 
 
 def test_a_batch_is_closed_once(ledger_db: LedgerDatabase) -> None:
     """The end of the input is noted, and stays when the same file is loaded again."""
     into = ledger_db.batch()
-    ledger_db.run(lambda c: store.close_batch(c, into))
+    ledger_db.call(store.close_batch, into)
     closed = ledger_db.rows(tables.batch)[0].closed_at
 
-    ledger_db.run(lambda c: store.close_batch(c, into))
+    ledger_db.call(store.close_batch, into)
 
     assert closed is not None
     assert ledger_db.rows(tables.batch)[0].closed_at == closed
@@ -206,9 +206,7 @@ def test_two_loaders_never_get_the_same_ids(ledger_db: LedgerDatabase) -> None:
     counts = [1, 7, 1000, 3] * 10
 
     with ThreadPoolExecutor(4) as pool:
-        firsts = list(
-            pool.map(lambda count: ledger_db.run(lambda c: store.take_ids(c, count)), counts)
-        )
+        firsts = list(pool.map(lambda count: ledger_db.call(store.take_ids, count), counts))
 
     blocks = sorted((first, first + count) for first, count in zip(firsts, counts, strict=True))
     assert all(end <= following for (_, end), (following, _) in itertools.pairwise(blocks))

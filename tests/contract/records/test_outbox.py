@@ -20,11 +20,11 @@ def place(
     grace_s: float = 0.0,
     group: str = GROUP,
 ) -> list[Order]:
-    return ledger_db.run(lambda c: outbox.place(c, group, destination, items, grace_s=grace_s))
+    return ledger_db.call(outbox.place, group, destination, items, grace_s=grace_s)
 
 
 def take(ledger_db: LedgerDatabase, limit: int = 20) -> list[Order]:
-    return ledger_db.run(lambda c: outbox.take(c, GROUP, limit))
+    return ledger_db.call(outbox.take, GROUP, limit)
 
 
 def test_an_order_holds_the_items_that_were_placed(ledger_db: LedgerDatabase) -> None:
@@ -102,11 +102,11 @@ def test_relays_side_by_side_take_each_order_once(ledger_db: LedgerDatabase) -> 
 def test_an_order_shrinks_to_its_remaining_items(ledger_db: LedgerDatabase) -> None:
     """An order keeps its undelivered items, and is deleted when there are none."""
     (order,) = place(ledger_db, "tasks", Item(outbox.TASK, 1, 0), Item(outbox.TASK, 2, 0))
-    ledger_db.run(lambda c: outbox.shrink(c, order, [Item(outbox.TASK, 2, 0)]))
+    ledger_db.call(outbox.shrink, order, [Item(outbox.TASK, 2, 0)])
     ledger_db.ago(tables.outbox.c.due_at, 1)
     assert [remaining.items for remaining in take(ledger_db)] == [(Item(outbox.TASK, 2, 0),)]
 
-    ledger_db.run(lambda c: outbox.shrink(c, order, []))
+    ledger_db.call(outbox.shrink, order, [])
 
     assert ledger_db.count(tables.outbox) == 0
 
@@ -114,9 +114,9 @@ def test_an_order_shrinks_to_its_remaining_items(ledger_db: LedgerDatabase) -> N
 def test_shrinking_a_deleted_order_does_not_restore_it(ledger_db: LedgerDatabase) -> None:
     """Two senders of one order do no harm: the second one's report finds no order."""
     (order,) = place(ledger_db, "tasks", Item(outbox.TASK, 1, 0))
-    ledger_db.run(lambda c: outbox.shrink(c, order, []))
+    ledger_db.call(outbox.shrink, order, [])
 
-    ledger_db.run(lambda c: outbox.shrink(c, order, [Item(outbox.TASK, 1, 0)]))
+    ledger_db.call(outbox.shrink, order, [Item(outbox.TASK, 1, 0)])
 
     assert ledger_db.count(tables.outbox) == 0
 
@@ -124,7 +124,7 @@ def test_shrinking_a_deleted_order_does_not_restore_it(ledger_db: LedgerDatabase
 def test_ids_of_orders_are_never_used_again(ledger_db: LedgerDatabase) -> None:
     """An order after a deleted one has a new id, or a late report would delete it."""
     (first,) = place(ledger_db, "tasks", Item(outbox.TASK, 1, 0))
-    ledger_db.run(lambda c: outbox.shrink(c, first, []))
+    ledger_db.call(outbox.shrink, first, [])
 
     (second,) = place(ledger_db, "tasks", Item(outbox.TASK, 2, 0))
 
@@ -138,7 +138,7 @@ def test_orders_of_final_tasks_are_dropped_at_once(ledger_db: LedgerDatabase) ->
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), grace_s=30)
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), Item(outbox.TASK, waiting, 0), grace_s=30)
 
-    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 1
+    assert ledger_db.call(outbox.drop_final, GROUP) == 1
     assert [len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)] == [2]
 
 
@@ -173,7 +173,7 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
     (task_id,) = ledger_db.load("a")
     ledger_db.settled(task_id, DEAD)
 
-    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
+    assert ledger_db.call(outbox.drop_final, GROUP) == 0
     assert [row.destination for row in ledger_db.rows(tables.outbox)] == ["dlq"]
 
 
@@ -182,16 +182,16 @@ def test_a_retrys_order_is_kept(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     ledger_db.settled(task_id, RETRY)
 
-    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
+    assert ledger_db.call(outbox.drop_final, GROUP) == 0
 
 
 def test_the_waiting_orders_are_counted(ledger_db: LedgerDatabase) -> None:
     """A relay that takes an order in vain makes it neither younger nor another one."""
-    assert ledger_db.run(lambda c: outbox.waiting(c, GROUP)) == (0, 0)
+    assert ledger_db.call(outbox.waiting, GROUP) == (0, 0)
     (first,) = place(ledger_db, "tasks", Item(outbox.TASK, 1, 0), grace_s=-1)
     place(ledger_db, "dlq", Item(outbox.TASK, 1, 0))
-    assert ledger_db.run(lambda c: outbox.waiting(c, GROUP)) == (2, first.id)
+    assert ledger_db.call(outbox.waiting, GROUP) == (2, first.id)
 
-    assert first.id in {order.id for order in ledger_db.run(lambda c: outbox.take(c, GROUP))}
+    assert first.id in {order.id for order in ledger_db.call(outbox.take, GROUP)}
 
-    assert ledger_db.run(lambda c: outbox.waiting(c, GROUP)) == (2, first.id)
+    assert ledger_db.call(outbox.waiting, GROUP) == (2, first.id)

@@ -23,7 +23,7 @@ def rejected(offset: int = 5, **values: Any) -> RejectedRecord:
 
 
 def kept(ledger_db: LedgerDatabase, *records: RejectedRecord) -> list[tuple[int, ...]]:
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
+    orders = ledger_db.call(quarantine.keep, GROUP, records)
     return [item for order in orders for item in order.items]
 
 
@@ -148,10 +148,12 @@ def test_an_item_that_its_topic_refuses_for_good_is_recorded(ledger_db: LedgerDa
     """An item that cannot be published even as a pointer has one row, and no dead letter."""
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):
-        ledger_db.run(
-            lambda c: quarantine.undeliverable(
-                c, group=GROUP, item=Item(TASK, 7, 1), record=record, reason="too large"
-            )
+        ledger_db.call(
+            quarantine.undeliverable,
+            group=GROUP,
+            item=Item(TASK, 7, 1),
+            record=record,
+            reason="too large",
         )
 
     (row,) = ledger_db.rows(tables.quarantine)

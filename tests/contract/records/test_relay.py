@@ -72,8 +72,8 @@ def ordered(
     ledger_db: LedgerDatabase, ids: Sequence[int], destination: str = "tasks"
 ) -> list[Order]:
     """Write an order for tasks that is due."""
-    orders = ledger_db.run(
-        lambda c: outbox.place(c, GROUP, destination, [Item(TASK, task_id, 0) for task_id in ids])
+    orders = ledger_db.call(
+        outbox.place, GROUP, destination, [Item(TASK, task_id, 0) for task_id in ids]
     )
     ledger_db.ago(tables.outbox.c.due_at, 1, *(order.id for order in orders))
     return orders
@@ -111,7 +111,7 @@ async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDa
     owner, lost = ledger_db.agent().next_owner(), ledger_db.lost_agent().next_owner()
     ledger_db.settle(ledger_db.claimed(failed, owner), owner, RETRY)
     ledger_db.claimed(killed, lost)
-    ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [killed]))
+    ledger_db.call(reaping.reset_orphans, GROUP, [killed])
     ledger_db.run(
         lambda c: c.execute(
             update(tables.task_input)
@@ -148,7 +148,7 @@ async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDa
 async def test_an_order_in_its_grace_is_left_to_its_writer(ledger_db: LedgerDatabase) -> None:
     """The order's writer sends it at once; the relay does not touch it before its time."""
     (task_id,) = ledger_db.load("a")
-    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, task_id, 0)]))
+    orders = ledger_db.call(outbox.place, GROUP, "tasks", [Item(TASK, task_id, 0)])
 
     assert await relay(ledger_db, FakePublisher()).relay_once() == 0
     assert [row.id for row in ledger_db.rows(tables.outbox)] == [order.id for order in orders]
@@ -157,8 +157,8 @@ async def test_an_order_in_its_grace_is_left_to_its_writer(ledger_db: LedgerData
 async def test_the_writer_sends_its_orders_at_once(ledger_db: LedgerDatabase) -> None:
     """`send` publishes without waiting for the grace, and deletes the order at the report."""
     ids = ledger_db.load("a")
-    orders = ledger_db.run(
-        lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, task_id, 0) for task_id in ids])
+    orders = ledger_db.call(
+        outbox.place, GROUP, "tasks", [Item(TASK, task_id, 0) for task_id in ids]
     )
     publisher = FakePublisher()
 

@@ -41,15 +41,13 @@ def end(
     """Let a task end so in an agent; return the orders that it sends."""
     owner, fence = ledger_db.agent().next_owner(), ledger_db.task(task_id).fence
     given = [settlement(ledger_db.claimed(task_id, owner, fence), owner, outcome)]
-    _, orders = ledger_db.run(
-        lambda c: settle(
-            c,
-            group=GROUP,
-            settlements=given,
-            now_utc_s=0.0,
-            longest_tier=LONGEST,
-            streams_results=streams_results,
-        )
+    _, orders = ledger_db.call(
+        settle,
+        group=GROUP,
+        settlements=given,
+        now_utc_s=0.0,
+        longest_tier=LONGEST,
+        streams_results=streams_results,
     )
     return orders
 

@@ -27,7 +27,7 @@ def swept(
     oldest = min((time for time in (tasks, tiers) if time is not None), default=None)
     pending = sweeping.StatusTopics(Status.PENDING, ("tasks",), tasks)
     coverage = [pending, sweeping.StatusTopics(Status.RETRYING, ("tasks", *TIERS), oldest)]
-    return ledger_db.run(lambda c: sweeping.replace_lost_records(c, GROUP, coverage, SLACK_S))
+    return ledger_db.call(sweeping.replace_lost_records, GROUP, coverage, SLACK_S)
 
 
 def walked(
@@ -39,10 +39,12 @@ def walked(
     """Walk one step; by default everything is read but the topic `tasks.bulk`."""
     oldest = {"tasks.urgent": None, "tasks": None, "tasks.bulk": utc_ago(86_400)} | horizons
     carriers = [sweeping.StatusTopics(status, (name,), time) for name, time in oldest.items()]
-    return ledger_db.run(
-        lambda c: sweeping.replace_lost_by_carrier(
-            c, group=GROUP, carriers=carriers, after=after, slack_s=SLACK_S
-        )
+    return ledger_db.call(
+        sweeping.replace_lost_by_carrier,
+        group=GROUP,
+        carriers=carriers,
+        after=after,
+        slack_s=SLACK_S,
     )
 
 
@@ -156,12 +158,12 @@ def test_an_order_for_another_topic_does_not_delay_the_sweep(
 def test_nothing_is_swept_while_an_older_order_waits(ledger_db: LedgerDatabase) -> None:
     """The tasks of that order look as if they had no record, so the relay comes first."""
     lost, other = ledger_db.load("lost", "other")
-    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, other, 0)]))
+    (order,) = ledger_db.call(outbox.place, GROUP, "tasks", [Item(TASK, other, 0)])
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
     ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
     assert swept(ledger_db) == 0
 
-    ledger_db.run(lambda c: outbox.shrink(c, order, []))
+    ledger_db.call(outbox.shrink, order, [])
 
     assert swept(ledger_db) == 1
 
@@ -169,7 +171,7 @@ def test_nothing_is_swept_while_an_older_order_waits(ledger_db: LedgerDatabase) 
 def test_a_younger_order_does_not_stop_the_sweep(ledger_db: LedgerDatabase) -> None:
     """Orders within their grace are no reason to wait."""
     (lost,) = ledger_db.load("lost")
-    ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, lost, 0)]))
+    ledger_db.call(outbox.place, GROUP, "tasks", [Item(TASK, lost, 0)])
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
 
     assert swept(ledger_db) == 1
@@ -290,7 +292,7 @@ def test_a_walk_leaves_tasks_alone_whose_order_may_wait(ledger_db: LedgerDatabas
     urgent, other = ledger_db.load("urgent", "other")
     ledger_db.set(tables.task, urgent, lane=int(Lane.URGENT), carrier=Lane.URGENT.destination)
     items = [Item(TASK, other, 0)]
-    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", items))
+    (order,) = ledger_db.call(outbox.place, GROUP, "tasks", items)
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
     ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
 

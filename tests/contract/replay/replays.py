@@ -126,11 +126,11 @@ class Site:
 
     def page(self, run: ReplayRun) -> Page:
         """Return the next page of tasks."""
-        found = self.ledger_db.run(lambda c: self.applier._apply_tasks(c, run, 0))
+        found = self.ledger_db.call(self.applier._apply_tasks, run, 0)
         assert found is not None
         return found
 
     def counts(self, run: ReplayRun) -> dict[ItemState, int]:
-        found = self.ledger_db.run(lambda c: replay_progress.find(c, run.id))
+        found = self.ledger_db.call(replay_progress.find, run.id)
         assert found is not None
         return found.counts

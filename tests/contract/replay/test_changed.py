@@ -33,9 +33,9 @@ def dead_with_document(ledger_db: LedgerDatabase) -> int:
 def replay(
     ledger_db: LedgerDatabase, request: ReplayRequest, documents: Documents | None = None
 ) -> None:
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", request))
+    run_id = ledger_db.call(runs.begin, GROUP, "ann", request)
     assert ledger_db.call(runs.store, GROUP, run_id, request, Cursor(), documents) is None
-    run = ledger_db.run(lambda c: replay_progress.find(c, run_id))
+    run = ledger_db.call(replay_progress.find, run_id)
     assert run is not None
     ledger_db.call(tasks.apply, GROUP, run_id, run.request, 0, 500)
 
@@ -68,7 +68,7 @@ def test_a_record_of_before_a_new_document_is_stale(ledger_db: LedgerDatabase) -
 def test_a_task_without_a_usable_document_stays_dead(ledger_db: LedgerDatabase) -> None:
     task_id = dead_with_document(ledger_db)
     request = ReplayRequest(Selection(), refreshes=True)
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", request))
+    run_id = ledger_db.call(runs.begin, GROUP, "ann", request)
 
     ledger_db.call(
         runs.store, GROUP, run_id, request, Cursor(), Documents(unusable={task_id: "is gone"})

@@ -46,7 +46,7 @@ HOSTILE = [
 
 
 def groups(ledger_db: LedgerDatabase, **options: object) -> list[ErrorGroup]:
-    return ledger_db.run(lambda c: listed(c, GROUP, Selection(**options)))  # type: ignore[arg-type]
+    return ledger_db.call(listed, GROUP, Selection(**options))  # type: ignore[arg-type]
 
 
 def names(ledger_db: LedgerDatabase, **options: object) -> set[str]:
@@ -310,7 +310,7 @@ def test_only_some_groups_need_an_example(ledger_db: LedgerDatabase) -> None:
     for number in range(3):
         dead(ledger_db, str(number), outcome=failure(number))
 
-    shown = ledger_db.run(lambda c: listed(c, GROUP, Selection(), examples=1))
+    shown = ledger_db.call(listed, GROUP, Selection(), examples=1)
 
     assert [bool(group.example.id) for group in shown] == [True, False, False]
 
@@ -339,8 +339,8 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
     ledger_db.run(lambda c: c.execute(counts))
 
     (group,) = groups(ledger_db)
-    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
-    (batch,) = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "a")
+    (batch,) = ledger_db.call(group_status.read_group, GROUP).batches
 
     assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
     assert story is not None
@@ -358,7 +358,7 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
     killed(ledger_db, task_id, OTHER)
     ledger_db.set(tables.task, task_id, lease_losses=1, replays=2)
 
-    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "kéy"))
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "kéy")
 
     assert story is not None
     assert (story.number, story.status, story.input, story.raw_key) == (
@@ -404,7 +404,7 @@ def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerData
     """The time is that of the claim; a task that waits again has none."""
 
     def claimed_at() -> datetime | None:
-        story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
+        story = ledger_db.call(task_story.story, GROUP, BATCH, "a")
         assert story is not None
         return story.claimed_at
 
@@ -424,7 +424,7 @@ def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     killed(ledger_db, task_id, SUCCEEDED)
 
-    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "a")
 
     assert story is not None
     assert (story.letter, story.status, story.attempts, story.history) == (
@@ -449,12 +449,12 @@ def test_a_name_may_be_in_several_batches(ledger_db: LedgerDatabase) -> None:
     ledger_db.load("a", into="theirs", group="other")
 
     def states(key: str, batch: str | None = None) -> list[tuple[str, Status]]:
-        return ledger_db.run(lambda c: task_story.states(c, GROUP, key, batch))
+        return ledger_db.call(task_story.states, GROUP, key, batch)
 
     assert states("a") == [("one", Status.DEAD), ("two", Status.PENDING)]
     assert states("a", "two") == [("two", Status.PENDING)]
     assert states("A") == states("a", "theirs") == []
-    assert ledger_db.run(lambda c: task_story.story(c, GROUP, "theirs", "a")) is None
+    assert ledger_db.call(task_story.story, GROUP, "theirs", "a") is None
 
 
 def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
@@ -486,5 +486,5 @@ def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
     assert cut.cut
     assert none is not None
     assert none.value is None
-    assert ledger_db.run(lambda c: task_story.record(c, "other", small)) is None
-    assert ledger_db.run(lambda c: task_story.record(c, GROUP, 10**9)) is None
+    assert ledger_db.call(task_story.record, "other", small) is None
+    assert ledger_db.call(task_story.record, GROUP, 10**9) is None

@@ -29,8 +29,8 @@ class Shelf:
 
 def letters(ledger_db: LedgerDatabase, *items: Item) -> list[Incoming]:
     """Return the letters of these tasks or records as their topic has them."""
-    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", items))
-    records = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), orders[0], 0.0))
+    orders = ledger_db.call(outbox.place, GROUP, "dlq", items)
+    records = ledger_db.call(record_builder.records_of, Topics(GROUP), orders[0], 0.0)
     ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
     return [
         Incoming(

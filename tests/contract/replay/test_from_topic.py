@@ -47,12 +47,10 @@ def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming
         )
         for place, each in enumerate(headers)
     ]
-    orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
+    orders = ledger_db.call(quarantine.keep, GROUP, records)
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
-    written = ledger_db.run(
-        lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)
-    ).values()
+    written = ledger_db.call(record_builder.records_of, Topics(GROUP), order, 0.0).values()
     ledger_db.empty()
     return [
         Incoming(
@@ -297,7 +295,7 @@ async def test_a_batch_of_another_group_is_reported_with_advice(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The dead letter names the batch, so there is no `--batch` to choose another one."""
-    ledger_db.run(lambda c: store.open_batch(c, "b", "other"))
+    ledger_db.call(store.open_batch, "b", "other")
 
     for dry in (True, False):
         (refusal,) = (await loaded(ledger_db, [of_task(0)], dry=dry)).refused

@@ -51,7 +51,7 @@ async def test_a_replay_is_stored_applied_and_published(
     assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
     assert len(sent) == 3
     assert (ledger_db.count(tables.outbox), site.progress[-1], report.unsent) == (0, 4, False)
-    ((_, reason),) = ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9))
+    ((_, reason),) = ledger_db.call(replay_progress.unread, run.id, 9)
     assert reason.startswith("line is not JSON")
 
 
@@ -65,8 +65,8 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, ledger_db: LedgerD
     """Applied items are not applied again; the progress counts them."""
     first, *_ = dead(ledger_db, "a", "b", "c")
     run = await site.stored(request(limit=3))
-    ledger_db.run(lambda c: runs.finish(c, run.id, outbox.TASK, {ItemState.REPLAYED: [first]}))
-    (resumed,) = ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
+    ledger_db.call(runs.finish, run.id, outbox.TASK, {ItemState.REPLAYED: [first]})
+    (resumed,) = ledger_db.call(replay_progress.unfinished, GROUP)
 
     await site.replay.follow(resumed)
 
@@ -102,7 +102,7 @@ async def test_a_dropped_run_is_stored_again(
         nonlocal dropped
         if calls == 1 and not dropped:
             dropped = True
-            ledger_db.run(lambda c: runs.drop_unstored(c, GROUP))
+            ledger_db.call(runs.drop_unstored, GROUP)
         return await transactions.executor(call)
 
     site.replay.transactions = replace(transactions, executor=between)
@@ -110,9 +110,7 @@ async def test_a_dropped_run_is_stored_again(
 
     assert dropped
     assert run.total == 3
-    assert [
-        latest.id for latest in ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9))
-    ] == [run.id]
+    assert [latest.id for latest in ledger_db.call(replay_progress.latest, GROUP, 9)] == [run.id]
 
 
 async def test_a_rate_spreads_the_items(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -349,7 +347,7 @@ async def test_the_command_tells_why_records_are_no_tasks_that_an_agent_read(
 
     report = await site.replay.follow(run)
 
-    reasons = dict(ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9)))
+    reasons = dict(ledger_db.call(replay_progress.unread, run.id, 9))
     assert report.run.counts == {ItemState.UNREAD: 2}
     assert reasons[garbage].startswith("line is not JSON")
     assert 0 < len(reasons[long]) <= 500

@@ -16,7 +16,7 @@ def cancelled(ledger_db: LedgerDatabase, *keys: str) -> list[int]:
     ids = ledger_db.load(*keys)
     ledger_db.cancel()
     batch_id = ledger_db.batch().id
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
     return ids
 
 
@@ -62,7 +62,7 @@ def test_a_replayed_task_is_not_cancelled_again(ledger_db: LedgerDatabase) -> No
     batch_id = ledger_db.batch().id
     replayed(ledger_db, cancelled=True)
 
-    assert ledger_db.run(lambda c: cancel.cancel_page(c, batch_id)) == (0, False)
+    assert ledger_db.call(cancel.cancel_page, batch_id) == (0, False)
 
     row = ledger_db.claimed(task_id, ledger_db.agent().next_owner(), fence=1)
     assert not row.cancelled
@@ -76,14 +76,14 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
     cancelled_id, second = cancelled(ledger_db, "a", "b")
     batch_id = ledger_db.batch().id
     run = asked(ledger_db)
-    first = ledger_db.run(
-        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    first = ledger_db.call(
+        tasks.apply, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1
     )
     assert first is not None
     assert ledger_db.status(cancelled_id) is Status.PENDING
 
     ledger_db.cancel()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
 
     assert applied(ledger_db, run).counts == {ItemState.REPLAYED: 1, ItemState.SKIPPED: 1}
     assert ledger_db.batch().cancelled
@@ -117,7 +117,7 @@ def test_a_claim_that_saw_the_cancel_is_released_once_its_batch_reopens(
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(running, owner)
     batch_id = ledger_db.batch().id
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
     replayed(ledger_db, cancelled=True)
 
     assert row.cancelled
@@ -150,12 +150,8 @@ def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(
 def test_one_task_that_was_cancelled_alone(ledger_db: LedgerDatabase) -> None:
     """The task's batch was never cancelled, so nothing is reopened."""
     first, second = ledger_db.load("a", "b")
-    ledger_db.run(
-        lambda c: cancel.cancel_one(c, key=b"a", group=GROUP, batch_id=None, actor="somebody")
-    )
-    ledger_db.run(
-        lambda c: cancel.cancel_one(c, key=b"b", group=GROUP, batch_id=None, actor="somebody")
-    )
+    ledger_db.call(cancel.cancel_one, key=b"a", group=GROUP, batch_id=None, actor="somebody")
+    ledger_db.call(cancel.cancel_one, key=b"b", group=GROUP, batch_id=None, actor="somebody")
 
     replayed(ledger_db, cancelled=True, key="a")
 
@@ -181,9 +177,7 @@ def test_cancelled_and_dead_are_not_mixed(ledger_db: LedgerDatabase) -> None:
     """Each selection takes only tasks in its own state."""
     (task_id,) = dead(ledger_db, "a")
     (second,) = ledger_db.load("b")
-    ledger_db.run(
-        lambda c: cancel.cancel_one(c, key=b"b", group=GROUP, batch_id=None, actor="somebody")
-    )
+    ledger_db.call(cancel.cancel_one, key=b"b", group=GROUP, batch_id=None, actor="somebody")
 
     replayed(ledger_db)
     assert (ledger_db.status(task_id), ledger_db.status(second)) == (

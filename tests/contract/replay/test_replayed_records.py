@@ -47,8 +47,8 @@ def applied(
         first_id = ledger_db.call(store.take_ids, len(lines))
         pages.append(ledger_db.call(records.apply, GROUP, run.id, lines, first_id, joins=joins))
         after = pages[-1].last
-    ledger_db.run(lambda c: stored_runs.end(c, run.id))
-    stored_run = ledger_db.run(lambda c: replay_progress.find(c, run.id))
+    ledger_db.call(stored_runs.end, run.id)
+    stored_run = ledger_db.call(replay_progress.find, run.id)
     assert stored_run is not None
     return pages, stored_run.counts
 

@@ -216,7 +216,7 @@ def test_counts_stay_right(ledger_db: LedgerDatabase) -> None:
 
     replayed(ledger_db, dispositions=("permanent",))
 
-    (shown,) = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
+    (shown,) = ledger_db.call(group_status.read_group, GROUP).batches
     assert counts(ledger_db) == {"total": 4, "pending": 2, "dead": 1, "succeeded": 1}
     assert shown.failures == {"dead EXPIRED": 1}
     assert shown.tokens_in == 40
@@ -283,13 +283,13 @@ def test_a_cancel_at_once_with_a_replay(ledger_db: LedgerDatabase) -> None:
 
     def cancel_all() -> None:
         ledger_db.cancel()
-        ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+        ledger_db.call(cancel.cancel_page, batch_id)
 
     with ThreadPoolExecutor(2) as pool:
         applying, cancelling = pool.submit(applied, ledger_db, run, 5), pool.submit(cancel_all)
         applying.result()
         cancelling.result()
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
 
     states = [ledger_db.status(task_id) for task_id in ids]
     assert set(states) <= {Status.DEAD, Status.CANCELLED}
@@ -309,15 +309,15 @@ def test_a_page_that_is_taken_twice_is_applied_once(ledger_db: LedgerDatabase) -
     run = stored(ledger_db, request())
     assert run is not None
 
-    first = ledger_db.run(
-        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    first = ledger_db.call(
+        tasks.apply, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1
     )
-    again = ledger_db.run(
-        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    again = ledger_db.call(
+        tasks.apply, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1
     )
 
     assert first is not None
     assert again is not None
     assert (first.last, again.last) == tuple(ids)
-    assert ledger_db.run(lambda c: replay_runs.end(c, run.id))
+    assert ledger_db.call(replay_runs.end, run.id)
     assert {ledger_db.task(task_id).replays for task_id in ids} == {1}

@@ -53,7 +53,7 @@ async def test_an_agent_applies_what_a_killed_command_stored(
         killing.setattr(crash, "reach", die)
         with pytest.raises(KilledError):
             await site.replay.store("ann", request(dispositions=("permanent", "undecodable")))
-    (run,) = ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
+    (run,) = ledger_db.call(replay_progress.unfinished, GROUP)
 
     agent = site.replayer()
     while site.counts(run).get(ItemState.WAITS):
@@ -61,7 +61,7 @@ async def test_an_agent_applies_what_a_killed_command_stored(
     await agent.apply()
     await agent.apply()
 
-    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
+    assert ledger_db.call(replay_progress.unfinished, GROUP) == []
     assert site.counts(run) == {ItemState.REPLAYED: 3}
     assert {status for status, _, _ in replays(ledger_db)} == {Status.PENDING}
     assert len(site.publisher.records) == 3
@@ -97,7 +97,7 @@ async def test_an_agent_that_is_killed_between_pages_is_replaced(
 
 
 def runs_ended(ledger_db: LedgerDatabase) -> bool:
-    return not ledger_db.run(lambda c: replay_progress.any_unfinished(c, GROUP))
+    return not ledger_db.call(replay_progress.any_unfinished, GROUP)
 
 
 async def test_two_agents_share_a_run_and_its_rate(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -165,20 +165,15 @@ async def test_an_agent_leaves_a_run_that_is_being_stored(
     monkeypatch.setattr(runs, "STORED_PAGE", 2)
     dead(ledger_db, "a", "b", "c")
     order = request()
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", order))
-    cursor = ledger_db.run(
-        lambda c: runs.store(c, group=GROUP, run_id=run_id, request=order, start=Cursor())
-    )
+    run_id = ledger_db.call(runs.begin, GROUP, "ann", order)
+    cursor = ledger_db.call(runs.store, group=GROUP, run_id=run_id, request=order, start=Cursor())
     assert cursor is not None
 
     await site.replayer().apply()
     assert {row.status for row in ledger_db.rows(tables.task)} == {Status.DEAD}
 
     assert (
-        ledger_db.run(
-            lambda c: runs.store(c, group=GROUP, run_id=run_id, request=order, start=cursor)
-        )
-        is None
+        ledger_db.call(runs.store, group=GROUP, run_id=run_id, request=order, start=cursor) is None
     )
     await site.replayer().apply()
     assert replays(ledger_db) == {(Status.PENDING, 1, 1)}
@@ -195,7 +190,7 @@ async def test_a_cancel_meanwhile_ends_the_tasks_and_not_the_run(
 
     ledger_db.cancel()
     batch_id = ledger_db.batch(BATCH).id
-    ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
+    ledger_db.call(cancel.cancel_page, batch_id)
     while not runs_ended(ledger_db):
         ledger_db.ago(tables.replay_run.c.next_at, 1)
         await agent.apply()
@@ -234,10 +229,8 @@ async def test_another_groups_runs_are_left(site: Site, ledger_db: LedgerDatabas
     (one,) = ledger_db.load("a", into="theirs", group="other")
     killed(ledger_db, one)
     delivered(ledger_db)
-    run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
-    ledger_db.run(
-        lambda c: runs.store(c, group="other", run_id=run_id, request=request(), start=Cursor())
-    )
+    run_id = ledger_db.call(runs.begin, "other", "bob", request())
+    ledger_db.call(runs.store, group="other", run_id=run_id, request=request(), start=Cursor())
 
     await site.replayer().apply()
 
@@ -263,9 +256,9 @@ async def test_a_record_that_takes_long_is_read_apart(
         await agent.apply()
 
     assert len(read) == 1
-    assert ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9)) == [(slow, TOO_SLOW)]
+    assert ledger_db.call(replay_progress.unread, run.id, 9) == [(slow, TOO_SLOW)]
     assert site.counts(run) == {ItemState.REPLAYED: 1, ItemState.UNREAD: 1}
-    assert light not in dict(ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9)))
+    assert light not in dict(ledger_db.call(replay_progress.unread, run.id, 9))
 
 
 async def test_records_that_fill_the_memory_come_in_several_pages(
@@ -312,7 +305,7 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     agent = site.replayer()
     await agent.apply()
 
-    assert ledger_db.run(lambda c: group_status.read_group(c, GROUP)).as_json()["replays"] == [
+    assert ledger_db.call(group_status.read_group, GROUP).as_json()["replays"] == [
         {
             "id": run.id,
             "actor": "ann",
@@ -326,4 +319,4 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     while not runs_ended(ledger_db):
         ledger_db.ago(tables.replay_run.c.next_at, 1)
         await agent.apply()
-    assert ledger_db.run(lambda c: group_status.read_group(c, GROUP)).replays == ()
+    assert ledger_db.call(group_status.read_group, GROUP).replays == ()

@@ -38,7 +38,7 @@ def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[O
     fences = [ledger_db.task(number).fence if kind == TASK else 0 for number in ids]
     items = tuple(Item(kind, number, fence) for number, fence in zip(ids, fences, strict=True))
     order = Order(1, GROUP, "dlq", items)
-    written = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0))
+    written = ledger_db.call(record_builder.records_of, Topics(GROUP), order, 0.0)
     return [written[item] for item in order.items]
 
 
@@ -119,7 +119,7 @@ async def test_letters_one_after_the_other_join_an_open_run(
     assert {ledger_db.status(number) for number in ids} == {Status.PENDING}
     assert [run.replayed for run in ledger_db.rows(tables.replay_run)] == [4, 2]
     assert all(run.ended_at is not None for run in ledger_db.rows(tables.replay_run))
-    assert [str(run.request.selection) for run in ledger_db.run(lambda c: latest(c, GROUP, 9))] == [
+    assert [str(run.request.selection) for run in ledger_db.call(latest, GROUP, 9)] == [
         "--limit 2",
         "--limit 4",
     ]
@@ -130,7 +130,7 @@ async def test_a_task_that_died_again_joins_no_run_that_had_it(ledger_db: Ledger
     first, second = dead(ledger_db, "a", "b")
     await box(ledger_db).without_letters(came_back(letters_of(ledger_db, first)))
     (run,) = ledger_db.rows(tables.replay_run)
-    ledger_db.run(lambda c: runs.finish(c, run.id, TASK, {ItemState.REPLAYED: [first]}))
+    ledger_db.call(runs.finish, run.id, TASK, {ItemState.REPLAYED: [first]})
     set_dead(ledger_db, first, fence=1)
 
     await box(ledger_db).without_letters(came_back(letters_of(ledger_db, first, second)))
@@ -142,9 +142,9 @@ def test_a_run_that_letters_join_does_not_end_before_them(ledger_db: LedgerDatab
     """The end of a run waits for the row that a letter's transaction has locked."""
     first, second = dead(ledger_db, "a", "b")
     letter = ReturnedLetter(first, 0, None)
-    ledger_db.run(lambda c: returned.redrive(c, GROUP, [letter]))
+    ledger_db.call(returned.redrive, GROUP, [letter])
     (run,) = ledger_db.rows(tables.replay_run)
-    ledger_db.run(lambda c: runs.finish(c, run.id, TASK, {ItemState.REPLAYED: [first]}))
+    ledger_db.call(runs.finish, run.id, TASK, {ItemState.REPLAYED: [first]})
 
     with ThreadPoolExecutor(1) as pool:
 
@@ -365,7 +365,7 @@ def test_the_letter_of_a_quarantined_record_is_only_counted(ledger_db: LedgerDat
             headers=letter.headers,
             reason="line is no JSON",
         )
-        return ledger_db.run(lambda c: quarantine.keep(c, GROUP, [record]))
+        return ledger_db.call(quarantine.keep, GROUP, [record])
 
     assert again(letter.value, 0) == []
     assert [row.seen for row in ledger_db.rows(tables.quarantine)] == [2]

@@ -38,14 +38,14 @@ LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
 
 def begun(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> tuple[int, Cursor | None]:
     """Begin to store a run; return its id and where the storing goes on."""
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", replay_request))
-    return run_id, ledger_db.run(
-        lambda c: runs.store(c, group=GROUP, run_id=run_id, request=replay_request, start=Cursor())
+    run_id = ledger_db.call(runs.begin, GROUP, "ann", replay_request)
+    return run_id, ledger_db.call(
+        runs.store, group=GROUP, run_id=run_id, request=replay_request, start=Cursor()
     )
 
 
 def planned(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> ReplayPlan:
-    return ledger_db.run(lambda c: plan.plan(c, GROUP, replay_request))
+    return ledger_db.call(plan.plan, GROUP, replay_request)
 
 
 @pytest.fixture
@@ -142,18 +142,16 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
     run_id, place = begun(ledger_db, replay_request)
     assert place is not None
 
-    assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 1
+    assert ledger_db.call(runs.drop_unstored, GROUP) == 1
 
     assert (
-        ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
-        == ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9))
+        ledger_db.call(replay_progress.unfinished, GROUP)
+        == ledger_db.call(replay_progress.latest, GROUP, 9)
         == []
     )
     with pytest.raises(DroppedError):
-        ledger_db.run(
-            lambda c: runs.store(c, group=GROUP, run_id=run_id, request=replay_request, start=place)
-        )
-    assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
+        ledger_db.call(runs.store, group=GROUP, run_id=run_id, request=replay_request, start=place)
+    assert ledger_db.call(runs.drop_unstored, GROUP) == 0
     assert {ledger_db.status(each) for each in ids} == {Status.DEAD}
 
 
@@ -163,17 +161,16 @@ def test_a_stored_run_is_never_dropped(ledger_db: LedgerDatabase) -> None:
     run = stored(ledger_db, request())
     assert run is not None
 
-    assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
-    assert [
-        unfinished.id
-        for unfinished in ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
-    ] == [run.id]
-    assert not ledger_db.run(lambda c: runs.end(c, run.id))
+    assert ledger_db.call(runs.drop_unstored, GROUP) == 0
+    assert [unfinished.id for unfinished in ledger_db.call(replay_progress.unfinished, GROUP)] == [
+        run.id
+    ]
+    assert not ledger_db.call(runs.end, run.id)
 
     applied(ledger_db, run)
 
-    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
-    (shown,) = ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9))
+    assert ledger_db.call(replay_progress.unfinished, GROUP) == []
+    (shown,) = ledger_db.call(replay_progress.latest, GROUP, 9)
     assert shown.ended_at is not None
     assert shown.counts == {ItemState.REPLAYED: 1}
 
@@ -182,16 +179,12 @@ def test_another_groups_runs_are_its_own(ledger_db: LedgerDatabase) -> None:
     """Another group's runs are neither shown, resumed nor dropped here."""
     (task_id,) = ledger_db.load("a", into="theirs", group="other")
     killed(ledger_db, task_id)
-    run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
-    ledger_db.run(
-        lambda c: runs.store(c, group="other", run_id=run_id, request=request(), start=Cursor())
-    )
+    run_id = ledger_db.call(runs.begin, "other", "bob", request())
+    ledger_db.call(runs.store, group="other", run_id=run_id, request=request(), start=Cursor())
 
-    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
-    assert ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9)) == []
-    assert [run.id for run in ledger_db.run(lambda c: replay_progress.unfinished(c, "other"))] == [
-        run_id
-    ]
+    assert ledger_db.call(replay_progress.unfinished, GROUP) == []
+    assert ledger_db.call(replay_progress.latest, GROUP, 9) == []
+    assert [run.id for run in ledger_db.call(replay_progress.unfinished, "other")] == [run_id]
 
 
 def test_storing_is_safe_to_run_again(ledger_db: LedgerDatabase) -> None:
@@ -221,7 +214,7 @@ def test_the_newest_runs_are_shown_first(ledger_db: LedgerDatabase) -> None:
         assert run is not None
         ids.append(run.id)
 
-    assert [run.id for run in ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 2))] == [
+    assert [run.id for run in ledger_db.call(replay_progress.latest, GROUP, 2)] == [
         ids[2],
         ids[1],
     ]

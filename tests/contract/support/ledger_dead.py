@@ -74,7 +74,7 @@ def set_aside(
         )
         for place, value in enumerate(values)
     ]
-    ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
+    ledger_db.call(quarantine.keep, GROUP, records)
     delivered(ledger_db)
     return [row.id for row in ledger_db.rows(tables.quarantine)][first:]
 
@@ -84,11 +84,11 @@ def stored(
 ) -> ReplayRun | None:
     """Store the items that a request selects."""
     request = replace(request, nonce=secrets.token_hex(8))
-    run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, actor, request))
+    run_id = ledger_db.call(runs.begin, GROUP, actor, request)
     place: Cursor | None = Cursor()
     while place is not None:
         place = ledger_db.call(runs.store, GROUP, run_id, request, place)
-    return ledger_db.run(lambda c: replay_progress.find(c, run_id))
+    return ledger_db.call(replay_progress.find, run_id)
 
 
 def request(**options: Any) -> ReplayRequest:
@@ -116,8 +116,8 @@ def applied(ledger_db: LedgerDatabase, run: ReplayRun | None, size: int = 500) -
     ) is not None:
         pages.append(page)
         after = page.last
-    ended = ledger_db.run(lambda c: runs.end(c, run.id))
-    stored_run = ledger_db.run(lambda c: replay_progress.find(c, run.id))
+    ended = ledger_db.call(runs.end, run.id)
+    stored_run = ledger_db.call(replay_progress.find, run.id)
     assert stored_run is not None
     return Applied(
         stored_run.counts,
@@ -134,7 +134,7 @@ def replayed(ledger_db: LedgerDatabase, **options: Any) -> Applied:
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     """Return the counts that `status` shows for all batches, without zeros."""
-    shown = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
+    shown = ledger_db.call(group_status.read_group, GROUP).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
     sums = {name: sum(group.counts[name] for group in shown) for name in names}
     return {name: count for name, count in sums.items() if count}
