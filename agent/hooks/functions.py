@@ -9,7 +9,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
@@ -140,13 +139,9 @@ def function_of(path: str, *arguments: str) -> Callable[..., Any]:
 
 def _hook(function: Callable[..., Any], run: RunFunction) -> Hook:
     async def hook(context: AttemptContext, outcome: HookOutcome) -> Any:
-        return await run(partial(_with_outcome, function, outcome), context)
+        return await run(lambda context: function(context, outcome), context)
 
     return hook
-
-
-def _with_outcome(function: Callable[..., Any], outcome: HookOutcome, context: Any) -> Any:
-    return function(context, outcome)
 
 
 class Hooks:

@@ -67,11 +67,6 @@ def deadlocked(error: BaseException) -> bool:
     return code(error) == DEADLOCK
 
 
-def locked_out(error: BaseException) -> bool:
-    """Return whether a lock wait timed out."""
-    return code(error) == LOCK_WAIT
-
-
 def denied(error: BaseException) -> bool:
     """Return whether the database's user lacks a right."""
     return code(error) in DENIED

@@ -236,15 +236,11 @@ def _clashed(settlement: Settlement, new: NewTask) -> Settlement:
 
 
 def _all_present(connection: Connection, ids: Sequence[int]) -> bool:
-    return len(_present(connection, ids)) == len(ids)
-
-
-def _present(connection: Connection, ids: Sequence[int]) -> set[int]:
     present: set[int] = set()
     for start in range(0, len(ids), PAGE):
         page = ids[start : start + PAGE]
         present.update(connection.execute(_PRESENT, {"ids": page}).scalars())
-    return present
+    return len(present) == len(ids)
 
 
 def _remove(connection: Connection, ids: Sequence[int]) -> None:

@@ -21,11 +21,12 @@ from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.ledger import agent_rows, server_settings
 from docllm.schemas.ledger.database import Database, DatabaseError
 from docllm.schemas.ledger.errors import (
+    DEADLOCK,
+    LOCK_WAIT,
     LOCKED,
-    deadlocked,
+    code,
     denied,
     file_locked,
-    locked_out,
     passing,
 )
 from docllm.schemas.ledger.sql import utc_after, utc_now
@@ -100,7 +101,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
     except DatabaseError as error:
         database.require_right(error)
         database.require_settings(error)
-        if locked_out(error) or deadlocked(error):
+        if code(error) in {LOCK_WAIT, DEADLOCK}:
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
         if file_locked(error):
             raise UnreachableError(
