@@ -87,7 +87,7 @@ def test_an_outage_is_logged_once_for_all_callers(
     A person at a terminal would otherwise wait for ever without knowing why.
     """
     url = timed.engine.url.render_as_string()
-    other = Database(url, pause=lambda _s: None, outage=timed.outage)
+    other = Database(url, pause=timed._pause, outage=timed.outage)
     for database in (timed, other):
         database.run(failing(*[server_error(1021)] * 8))  # for less than 10 s
     other.close()
