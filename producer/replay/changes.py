@@ -4,18 +4,15 @@ A task may run with another model, route, prompt or schema, and with the present
 document.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import orjson
 from sqlalchemy import Connection, select
 
 from docllm.producer.input.document_source import UnusableError, look_into
-from docllm.producer.input.excluded_files import own_files, resolved, root_of
+from docllm.producer.input.excluded_files import file_of, own_files, resolved, root_of
 from docllm.producer.input.line_checks import LineChecks
 from docllm.producer.input.lines import InvalidLine, read_line
 from docllm.producer.ledger import batch_options, task_changes
@@ -109,8 +106,8 @@ def _looker(config: Config, stores: ObjectStores) -> Callable[[str], dict[str, A
             return {"size": entry.size} | ({} if entry.etag is None else {"etag": entry.etag})
         if not is_file_uri(uri):
             raise UnusableError("is on the web, where only agents read", "")
-        target = Path(os.path.realpath(unquote(urlsplit(uri).path, errors="surrogateescape")))
-        if root_of(target, roots, own) is None:
+        target = file_of(uri)
+        if target is None or root_of(target, roots, own) is None:
             raise UnusableError("is not below an allowed root (documents.roots)", "")
         if target.exists() and not target.is_file():
             raise UnusableError("is not a regular file", "")
