@@ -33,9 +33,8 @@ from docllm.agent.reporting.telemetry import Counts
 from docllm.producer.ledger import batch_options, quarantine, store
 from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.loading import foreign_records
-from docllm.producer.loading.backlog_limit import BacklogLimit
-from docllm.producer.loading.overflow import Overflow
 from docllm.producer.loading.task_row import give_defaults
+from docllm.producer.loading.unfinished import BacklogLimit, Overflow
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, UnsafeStateError

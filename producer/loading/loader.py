@@ -14,9 +14,8 @@ from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
 from docllm.producer.ledger import outbox, store
 from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.new_tasks import NewTask
-from docllm.producer.loading.backlog_limit import BacklogLimit
-from docllm.producer.loading.overflow import Overflow
 from docllm.producer.loading.task_row import new_task
+from docllm.producer.loading.unfinished import BacklogLimit, Overflow
 from docllm.producer.ports import Order, Publisher
 from docllm.producer.publishing import record_builder
 from docllm.producer.tracing.publications import PublicationTraces

@@ -22,9 +22,9 @@ from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
 from docllm.producer.ledger.status import agent_status
-from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.loader import Loader, Summary, make_loader
 from docllm.producer.loading.preflight import Ask, InputDigest, Preflight
+from docllm.producer.loading.unfinished import BacklogLimit
 from docllm.producer.screen.live import Bar, bar
 from docllm.producer.screen.output import CommandAnswer, answering, complain, note
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from docllm.producer.loading.backlog_limit import CHECK_EVERY_S, BacklogLimit
+from docllm.producer.loading.unfinished import CHECK_EVERY_S, BacklogLimit
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import Clock
 from tests.support.doubles import double_of

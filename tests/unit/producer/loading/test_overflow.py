@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from docllm.producer.ledger.new_tasks import NewTask
-from docllm.producer.loading.overflow import FRESH_S, Overflow
+from docllm.producer.loading.unfinished import FRESH_S, Overflow
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
