@@ -28,6 +28,7 @@ from docllm.schemas.settings.secret import Secret
 
 POST_S = 30.0
 _OK, _REDIRECTED = 2, 3  # hundreds of a status
+_SHELL_SIGNS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
 _TAIL_BYTES = 4096  # of what a command says
 _TAIL_CHARS = 300
 
@@ -39,7 +40,7 @@ def load_batch_hook(
     if setting.url is not None:
         return partial(_post, _require_private(setting.url))
     if setting.command is not None:
-        return partial(_run_command, shlex.split(setting.command.reveal()))
+        return partial(_run_command, _without_shell(shlex.split(setting.command.reveal())))
     try:
         function = function_of(setting.function, "end")
     except ConfigError as error:
@@ -67,6 +68,16 @@ def _require_private(address: Secret) -> Secret:
             "change; write https://, or http:// for an address of this machine"
         )
     return address
+
+
+def _without_shell(words: list[str]) -> list[str]:
+    """Refuse a command that a shell would have to run: it would get the signs as its arguments."""
+    if signs := sorted(_SHELL_SIGNS.intersection(words)):
+        raise ConfigError(
+            f"hooks.on_batch_done: its command has {signs[0]!r}, and runs without a shell; write "
+            "{ command = \"sh -c '...'\" }"
+        )
+    return words
 
 
 def _as_json(end: BatchEnd) -> bytes:

@@ -131,6 +131,15 @@ def test_a_function_that_raises_has_failed(module: str, caplog: pytest.LogCaptur
     assert "on_batch_done of batch reports, round 2, failed: ValueError" in caplog.text
 
 
+def test_a_command_for_a_shell_is_refused() -> None:
+    """It would run without one, get the signs as its arguments, and perhaps succeed."""
+    with pytest.raises(ConfigError, match="has '>', and runs without a shell") as raised:
+        load({"command": "echo s3cret > done.txt"})
+
+    assert "s3cret" not in str(raised.value)
+    load({"command": "sh -c 'echo s3cret > done.txt'"})
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
