@@ -21,7 +21,7 @@ from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.settling import settle
 from docllm.agent.ports import Claimable, Row, Settlement
-from docllm.agent.ports.outcome import COMPLETION, Spent, Succeeded
+from docllm.agent.ports.outcome import Spent, Succeeded
 from docllm.producer.ledger import batch_ids, cancel
 from docllm.producer.ledger.dead_letters import error_groups, selection_query
 from docllm.producer.ledger.dead_letters.selection import Selection
@@ -34,6 +34,7 @@ from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_now
 from docllm.schemas.ledger.tables import task
 from docllm.schemas.task.guard import Guard, GuardCause
 from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import Status
 
 CLAIMED = 500

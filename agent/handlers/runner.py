@@ -29,22 +29,13 @@ from docllm.agent.handlers.json_values import as_json
 from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from docllm.agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
 from docllm.agent.judge import Action, action_of, one_line
-from docllm.agent.ports.outcome import (
-    VALUE,
-    Dead,
-    Failure,
-    Outcome,
-    Released,
-    Snooze,
-    Spent,
-    Succeeded,
-)
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Snooze, Spent, Succeeded
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end
 from docllm.schemas.settings.claim_time import HANDLER_GRACE_S
 from docllm.schemas.settings.config import NO_SETTINGS
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.line.parsing import parse_again
-from docllm.schemas.task.result.codec import pack_result, with_json
+from docllm.schemas.task.result.codec import VALUE, pack_result, with_json
 from docllm.schemas.task.task_types import MAP_REDUCE
 from docllm.schemas.text.untrusted import contained, described
 

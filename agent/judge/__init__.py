@@ -3,15 +3,7 @@
 Nothing here reads a clock, draws a random number or calls a server.
 """
 
-from docllm.agent.judge.classes import (
-    CLASSES,
-    Action,
-    ClassRule,
-    Effect,
-    action_of,
-    effect_of,
-    names_of,
-)
+from docllm.agent.judge.classes import CLASSES, Action, Effect, action_of, effect_of
 from docllm.agent.judge.judgement import JudgeFacts, judge, outcome_of_failure, unjudged
 from docllm.agent.judge.tiers import SPREAD, Tier, tiers_of
 from docllm.schemas.text.fingerprint import fingerprint
@@ -21,7 +13,6 @@ __all__ = [
     "CLASSES",
     "SPREAD",
     "Action",
-    "ClassRule",
     "Effect",
     "JudgeFacts",
     "Tier",
@@ -29,7 +20,6 @@ __all__ = [
     "effect_of",
     "fingerprint",
     "judge",
-    "names_of",
     "one_line",
     "outcome_of_failure",
     "tiers_of",

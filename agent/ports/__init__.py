@@ -2,12 +2,10 @@
 
 Adapters implement them, simulations replace them by fakes, and one contract suite for each port
 runs against all of them. The values that they exchange stand beside them; `outcome` has the ends of
-an attempt. `Publisher` and `TopicAdmin` live with their users in `producer/ports.py` and are named
-here too.
+an attempt. `TopicAdmin` lives with its users in `producer/ports.py` and is named here too.
 """
 
 from docllm.agent.ports.ledger import (
-    ALONE_LOSSES,
     SUSPECT_LOSSES,
     Claimable,
     ClaimAnswer,
@@ -30,17 +28,15 @@ from docllm.agent.ports.source import (
     Source,
     SourceFailed,
 )
-from docllm.producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
+from docllm.producer.ports import Order, TopicAdmin, TopicState
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.record.rejected_record import RejectedRecord
 
 __all__ = [
-    "ALONE_LOSSES",
     "LLM",
     "SUSPECT_LOSSES",
     "Assigned",
     "AtRest",
-    "Backlog",
     "Call",
     "CallFailed",
     "ClaimAnswer",
@@ -52,10 +48,8 @@ __all__ = [
     "Letters",
     "Order",
     "Partition",
-    "Publisher",
     "Record",
     "Recreated",
-    "Refusal",
     "RejectedRecord",
     "Reply",
     "Revoked",

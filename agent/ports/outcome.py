@@ -13,15 +13,8 @@ from docllm.schemas.task.failures import Disposition, ErrorClass, may_have_finis
 from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.record.lanes import Lane
-from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from docllm.schemas.task.result.notes import Notes
 from docllm.schemas.task.waits import WaitReason
-
-__all__ = [
-    "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
-    "Failure", "FollowUp", "HandlerState", "Moved", "Outcome", "Released", "Retry", "RouteSpent",
-    "Snooze", "Spent", "Succeeded", "unseen",
-]  # fmt: skip
 
 AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced")
 

@@ -18,7 +18,6 @@ from docllm.agent.ledger.settlements.follow_ups import ordered
 from docllm.agent.ledger.settlements.settling import settle
 from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
 from docllm.agent.ports.outcome import (
-    COMPLETION,
     Dead,
     Failure,
     Outcome,
@@ -38,6 +37,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.envelope import Publication, digest
+from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import Status
 
 Given = ParamSpec("Given")

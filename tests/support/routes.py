@@ -5,22 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from docllm.agent.judge import CLASSES, Effect
-from docllm.agent.ports.outcome import (
-    COMPLETION,
-    Dead,
-    Failure,
-    Outcome,
-    Retry,
-    Snooze,
-    Spent,
-    Succeeded,
-)
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from docllm.agent.routes import RouteCall, Router
 from docllm.agent.routes.evidence import by_outcome
 from docllm.producer.text.agent_sentences import joined, sentences
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.settings.config import AgentConfig, Config, LLMConfig
 from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION
 
 ROUTE = "default"
 OF = {

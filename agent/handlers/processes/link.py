@@ -33,9 +33,10 @@ from docllm.agent.handlers.processes.messages import (
     encoded,
     sizes,
 )
-from docllm.agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from docllm.agent.ports.outcome import Dead, Failure, Spent, Succeeded
 from docllm.agent.process.child_process import received
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import VALUE
 
 _WAITING = frozenset({"answer", "error", "text", "value"})
 # Errors of the agent that a handler meets under their own classes; others are RuntimeErrors.

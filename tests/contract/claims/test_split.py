@@ -16,13 +16,14 @@ from docllm.agent.ledger.claims import claiming
 from docllm.agent.ledger.settlements import settling
 from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
 from docllm.agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
-from docllm.agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Spent, Succeeded
 from docllm.producer.ports import Order
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.database import Database, Stopped
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     DEAD,

@@ -14,7 +14,6 @@ from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping, sweeping
 from docllm.agent.ports import Claimable, Row, Settlement
 from docllm.agent.ports.outcome import (
-    COMPLETION,
     Cancelled,
     Dead,
     Failure,
@@ -32,6 +31,7 @@ from docllm.schemas.ledger import tables
 from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import DESTINATIONS, Lane
+from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import WAITING, Status
 from docllm.schemas.task.waits import WaitReason
 from tests.contract.support.ledger_dead import applied, delivered, request, stored

@@ -8,7 +8,6 @@ import pytest
 from docllm.agent.execution.settler import Settled
 from docllm.agent.ports import ClaimAnswer, Verdict
 from docllm.agent.ports.outcome import (
-    COMPLETION,
     Dead,
     Failure,
     Outcome,
@@ -19,6 +18,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import Status
 from tests.support.dispatch import harness_after
 from tests.support.ledger import new_row

@@ -17,7 +17,6 @@ from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Partition, Row
 from docllm.agent.ports.lock_table import LockTable
 from docllm.agent.ports.outcome import (
-    COMPLETION,
     Dead,
     HandlerState,
     Outcome,
@@ -31,6 +30,7 @@ from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.settings.claim_time import SETTLE_MARGIN_S
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.result.codec import COMPLETION
 from tests.support.doubles import stand_in
 from tests.support.ledger import new_row
 from tests.support.slots import quota_gate_of

@@ -15,8 +15,6 @@ from docllm.agent.judge import Effect
 from docllm.agent.judge.snooze_delay import MAX_BACK_OFF_S
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import (
-    VALUE,
-    VALUE_ZLIB,
     Dead,
     Failure,
     Outcome,
@@ -30,6 +28,7 @@ from docllm.agent.process.containment import cancel
 from docllm.agent.routes.evidence import by_outcome
 from docllm.producer.text.printable import ShownFormatter
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import VALUE, VALUE_ZLIB
 from tests.support.handlers import (
     OPENAI,
     TASK,

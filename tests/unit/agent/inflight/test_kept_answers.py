@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.limits import InFlightLimits
-from docllm.agent.ports.outcome import COMPLETION, Spent, Succeeded
+from docllm.agent.ports.outcome import Spent, Succeeded
+from docllm.schemas.task.result.codec import COMPLETION
 from tests.support.slots import claimed
 
 LIMITS = InFlightLimits()

@@ -8,10 +8,11 @@ from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports import Partition, Row
-from docllm.agent.ports.outcome import COMPLETION, Spent, Succeeded
+from docllm.agent.ports.outcome import Spent, Succeeded
 from docllm.schemas.task.owner import owner_of
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.result.codec import COMPLETION
 from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)

@@ -10,9 +10,10 @@ import pytest
 
 from docllm.agent.judge import judge
 from docllm.agent.ports import CallFailed, Reply
-from docllm.agent.ports.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
+from docllm.agent.ports.outcome import Retry, Snooze, Succeeded
 from docllm.schemas.settings.config import Price
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB
 from tests.support.replies import DEAD, FACTS, SNOOZED, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

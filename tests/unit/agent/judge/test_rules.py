@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from docllm.agent.judge import Action, action_of, names_of
+from docllm.agent.judge.classes import Action, action_of, names_of
 from docllm.schemas.settings.config import TypeConfig
 
 AGAIN, UP = Action.RETRY, Action.GIVE_UP

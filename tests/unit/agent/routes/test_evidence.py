@@ -2,7 +2,8 @@
 
 import pytest
 
-from docllm.agent.judge import CLASSES, ClassRule, Effect, judge
+from docllm.agent.judge import CLASSES, Effect, judge
+from docllm.agent.judge.classes import ClassRule
 from docllm.agent.ports import CallFailed, Reply
 from docllm.agent.ports.outcome import (
     Dead,

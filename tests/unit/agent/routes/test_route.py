@@ -5,17 +5,9 @@ import logging
 import pytest
 
 from docllm.agent.judge import Effect
-from docllm.agent.ports.outcome import (
-    COMPLETION,
-    Cancelled,
-    Dead,
-    Outcome,
-    Released,
-    Snooze,
-    Spent,
-    Succeeded,
-)
+from docllm.agent.ports.outcome import Cancelled, Dead, Outcome, Released, Snooze, Spent, Succeeded
 from docllm.agent.routes.evidence import RouteEvidence
+from docllm.schemas.task.result.codec import COMPLETION
 from tests.support.routes import (
     GOOD,
     OF,
