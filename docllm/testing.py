@@ -155,7 +155,7 @@ class FakeContext:
             jitter=lambda: 0.5,
             prices={},
             tiers=tiers_of(("30s", "5m", "1h")),
-            types={task_type: self._settings},
+            types=_AnyType({task_type: self._settings}),
             max_attempts_of=lambda _type: 5,
             limits=_Limits(self._taken),
             children=self._read_children,
@@ -240,6 +240,13 @@ class _Limits:
 
     def end_use(self, _permit: Permit) -> None:
         """Do nothing."""
+
+
+class _AnyType(dict[str, TypeConfig]):
+    """The types that a follow-up may have: any, because the settings of an agent are not there."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 @dataclass

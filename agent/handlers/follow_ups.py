@@ -109,9 +109,9 @@ class FollowUps:
         return parse(value)
 
     def _check(self, task: TaskLine, value: bytes, name: str) -> None:
-        known = BUILT_IN | self._tools.types.keys()
-        if task.type not in known:
-            nearest = difflib.get_close_matches(task.type, sorted(known), 1)
+        types = self._tools.types
+        if task.type not in BUILT_IN and task.type not in types:
+            nearest = difflib.get_close_matches(task.type, sorted(BUILT_IN | types.keys()), 1)
             guess = f"did you mean {nearest[0]}? " if nearest else ""
             raise _refused(
                 name,

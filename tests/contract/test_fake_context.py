@@ -86,6 +86,20 @@ def test_what_a_handler_raises_is_raised(error: Exception, outcome: type) -> Non
     assert fake.follow_ups == []
 
 
+def test_a_follow_up_may_have_any_type() -> None:
+    """A test has no settings, so it cannot tell which types the agents know."""
+
+    async def split(context: Context) -> None:
+        await context.follow({"id": "a/1", "type": "page"})
+        await context.follow({"id": "a/sum", "type": "sum"}, after="children")
+
+    fake = FakeContext(LINE)
+    asyncio.run(fake.run(split))
+
+    assert [line["type"] for line in fake.follow_ups] == ["page", "sum"]
+    assert fake.joins == {"a/sum": "wait"}
+
+
 def test_state_attempt_losses_and_settings_are_those_given() -> None:
     """A second run of a task that came back is tested by its state."""
 
