@@ -23,15 +23,3 @@ def test_dropped_answers_are_logged_once_a_minute_and_at_the_end(
     texts = [text.partition(",")[0] for text in caplog.messages]
     assert texts == ["dropped 1 paid answer", "dropped 3 paid answers", "dropped 1 paid answer"]
     assert {record.code for record in caplog.records} == {Code.ANSWERS_DROPPED}  # type: ignore[attr-defined]
-
-
-def test_nothing_is_logged_while_no_answer_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """An agent that drops nothing says nothing, and the first dropped answer is logged at once."""
-    dropped = DroppedAnswers(HandClock())
-    dropped.add(0)
-    dropped.log_rest()
-    assert not caplog.messages
-
-    dropped.add(1)
-
-    assert len(caplog.messages) == 1

@@ -224,33 +224,6 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     assert delivery.kept_answer is None
 
 
-def test_a_follower_that_is_gone_is_passed_over() -> None:
-    """A queued record whose partition was revoked is skipped, and the next one follows."""
-    table = InFlightTable(limits=LIMITS)
-    first, second, third = new_delivery(1, 0), new_delivery(1, 1), new_delivery(1, 2)
-    for delivery in (first, second, third):
-        table.add(delivery, 0.0, redelivered=False)
-
-    table.remove(second)
-    table.remove(first)
-
-    assert table.take_to_ask(0.0, 10) == [third]
-
-
-def test_a_gone_delivery_is_neither_asked_about_nor_claimed() -> None:
-    """A delivery whose partition was revoked stays in no queue."""
-    table = InFlightTable(limits=LIMITS)
-    asking, ready, delayed = new_delivery(1), new_delivery(2), new_delivery(3)
-    table.add(asking, 0.0, redelivered=True)
-    table.add(ready, 0.0, redelivered=False)
-    table.add(delayed, 0.0, redelivered=False)
-    table.delay(delayed, 5.0)
-    for delivery in (asking, ready, delayed):
-        table.remove(delivery)
-
-    assert table.take_ready(10, room) == table.take_to_ask(10.0, 10) == []
-
-
 def test_delayed_entries_that_are_due_are_asked_about_first() -> None:
     """Due deliveries of the delay queue share each question with new ones; neither kind starves."""
     table = InFlightTable(limits=LIMITS)
@@ -267,41 +240,6 @@ def test_delayed_entries_that_are_due_are_asked_about_first() -> None:
 
     assert table.take_to_ask(1.0, 4) == delayed[:2] + new[:2]
     assert table.take_to_ask(1.0, 4) == delayed[2:] + new[2:]
-
-
-def test_bodies_are_counted_until_they_are_dropped() -> None:
-    """Bodies are counted until dropped; long waits and ended deliveries keep no body."""
-    table = InFlightTable(limits=LIMITS)
-    first, second, follower = (
-        new_delivery(1, 0, b"x" * 10),
-        new_delivery(2, 1, b"x" * 5),
-        new_delivery(1, 2, b"x" * 3, digest=b"f" * 16),
-    )
-    for delivery in (first, second, follower):
-        table.add(delivery, 0.0, redelivered=False)
-    assert table.bodies_bytes == 18
-
-    table.delay(first, 5.0)
-    assert (table.bodies_bytes, first.value) == (8, None)
-    table.remove(second)
-    table.remove(follower)
-
-    assert table.bodies_bytes == 0
-
-
-def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
-    """Deliveries that wait for a lost agent are due before their own time."""
-    table = InFlightTable(limits=LIMITS)
-    delivery = new_delivery(1)
-    table.add(delivery, 0.0, redelivered=False)
-    table.take_ready(1, room)
-    delivery.row = owned_by(1, 7)
-    table.delay_while_held(delivery, 7, 0.0)
-    assert len(table.delayed) == 1
-    assert table.take_to_ask(0.5, 10) == []
-
-    assert table.delayed.wake([7], 0.5) == 1
-    assert table.take_to_ask(0.5, 10) == [delivery]
 
 
 def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:

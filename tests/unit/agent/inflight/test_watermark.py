@@ -6,67 +6,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from docllm.agent.inflight.watermark import OffsetTracker
 
 
-def read(*offsets: int) -> OffsetTracker:
-    tracker = OffsetTracker()
-    for offset in offsets:
-        assert tracker.begin(offset)
-    return tracker
-
-
-def test_nothing_was_read_nothing_is_committed() -> None:
-    """Without a record there is no watermark and no span."""
-    assert (OffsetTracker().watermark, OffsetTracker().span, OffsetTracker().unfinished) == (
-        None,
-        0,
-        0,
-    )
-
-
-def test_the_first_unfinished_record_is_the_watermark() -> None:
-    """The watermark waits for the earliest record, then jumps over all finished ones."""
-    tracker = read(10, 11, 12)
-
-    tracker.finish_offset(12)
-    tracker.finish_offset(11)
-    assert (tracker.watermark, tracker.span, tracker.unfinished) == (10, 3, 1)
-    tracker.finish_offset(10)
-
-    assert (tracker.watermark, tracker.span, tracker.unfinished) == (13, 0, 0)
-
-
-def test_holes_in_the_offsets_do_no_harm() -> None:
-    """Offsets that were never delivered are passed like finished ones."""
-    tracker = read(5, 9, 20)
-
-    tracker.finish_offset(5)
-    assert tracker.watermark == 9
-    tracker.finish_offset(9)
-    tracker.finish_offset(20)
-
-    assert tracker.watermark == 21
-
-
-def test_a_record_that_was_read_before_is_not_begun_again() -> None:
-    """An assignment begins an offset only once, finished or not."""
-    tracker = read(5, 6)
-    tracker.finish_offset(5)
-
-    assert not tracker.begin(5)
-    assert not tracker.begin(6)
-    assert (tracker.watermark, tracker.unfinished) == (6, 1)
-
-
-def test_finishing_twice_or_something_unknown_does_nothing() -> None:
-    """Finishing a record twice, or an unknown one, does nothing."""
-    tracker = read(1, 2)
-
-    tracker.finish_offset(1)
-    tracker.finish_offset(1)
-    tracker.finish_offset(99)
-
-    assert (tracker.watermark, tracker.unfinished) == (2, 1)
-
-
 class Model(RuleBasedStateMachine):
     """Reads and finishes in any order, compared with a plain set of unfinished offsets."""
 
