@@ -10,13 +10,43 @@ from types import MappingProxyType
 
 from docllm.agent.inflight.delay_queue import DelayQueue
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
-from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.ready_queue import ReadyQueue
 from docllm.agent.inflight.records_behind import RecordsBehind, is_alike
 from docllm.agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
+from docllm.agent.ports.outcome import Succeeded
 from docllm.agent.routes import RoutePlan
 from docllm.schemas.task.record.lanes import Lane
+
+
+class KeptAnswers:
+    """Keeps answers that were paid and not settled, for their tasks' next claims.
+
+    Their number and bytes are bounded; the oldest ones are dropped.
+    """
+
+    def __init__(self, limits: InFlightLimits) -> None:
+        self._limits = limits
+        self._bytes: dict[Delivery, int] = {}  # in the order of their last settle
+
+    def keep(self, delivery: Delivery, answer: Succeeded) -> int:
+        """Keep an answer for its task's next claim; return how many others are dropped."""
+        kept, limits = self._bytes, self._limits
+        kept.pop(delivery, None)
+        kept[delivery] = len(answer.body)
+        delivery.kept_answer = answer
+        dropped = 0
+        while len(kept) > limits.kept_answers or sum(kept.values()) > limits.kept_answers_bytes:
+            oldest = next(iter(kept))
+            del kept[oldest]
+            oldest.kept_answer = None
+            dropped += 1
+        return dropped
+
+    def forget(self, delivery: Delivery) -> None:
+        """Drop the answer of a delivery, if it has one."""
+        delivery.kept_answer = None
+        self._bytes.pop(delivery, None)
 
 
 class InFlightTable:

@@ -10,10 +10,9 @@ from docllm.agent.dispatch.backpressure import Backpressure
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
-from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.inflight.ready_queue import ReadyQueue
-from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.inflight.table import InFlightTable, KeptAnswers
 from docllm.agent.intake.acceptance import Inbox
 from tests.simulation.bugs.bug import patched
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import KeptAnswers
 from docllm.agent.ports.outcome import Spent, Succeeded
 from docllm.schemas.task.result.codec import COMPLETION
 from tests.support.slots import claimed
