@@ -28,8 +28,18 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 async def _resume(config: Config, options: argparse.Namespace) -> int:
     group, route = options.group, options.route
+
+    def order(connection: Connection) -> None:
+        route_names = {*RouteNames(config).configured, *routes_in_use(connection, group)}
+        if route not in route_names:
+            raise ConfigError(
+                f"group {group} has no route {route!r}; known are: {_listed(route_names)}"
+            )
+        resume(connection, group, route, actor())
+
     with answering(options) as answer:
-        await _order(config, group, route)
+        async with opened_ledger(config) as parts:
+            await parts.transactions.write(order)
         answer.say(
             f"route {route} of group {group}: running agents call it again within three seconds, "
             "first with one call",
@@ -37,20 +47,6 @@ async def _resume(config: Config, options: argparse.Namespace) -> int:
             resumed=True,
         )
     return 0
-
-
-async def _order(config: Config, group: str, route: str) -> None:
-    async with opened_ledger(config) as parts:
-
-        def work(connection: Connection) -> None:
-            route_names = {*RouteNames(config).configured, *routes_in_use(connection, group)}
-            if route not in route_names:
-                raise ConfigError(
-                    f"group {group} has no route {route!r}; known are: {_listed(route_names)}"
-                )
-            resume(connection, group, route, actor())
-
-        await parts.transactions.write(work)
 
 
 def _listed(routes: set[str]) -> str:

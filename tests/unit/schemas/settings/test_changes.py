@@ -1,4 +1,4 @@
-"""What differs between two configurations."""
+"""What differs between two configurations; a digest shows which agents have other settings."""
 
 from dataclasses import replace
 from ipaddress import ip_network
@@ -6,16 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from docllm.schemas.settings.changes import changed_settings, fixed_changes, longest_timeout_s
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.changes import (
+    changed_settings,
+    fixed_changes,
+    longest_timeout_s,
+    settings_digest,
+)
 from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
     KafkaConfig,
     LLMConfig,
+    OtelConfig,
     Price,
     RetentionConfig,
     RouteConfig,
     Secret,
+    Structured,
     TypeConfig,
 )
 from docllm.schemas.settings.quota import QuotaLimits, TenantConfig, TenantDefaults
@@ -85,3 +93,54 @@ def test_the_longest_call_is_that_of_any_route() -> None:
     """Claims last longer than it."""
     assert longest_timeout_s(CONFIG) == 90.0
     assert longest_timeout_s(replace(CONFIG, routes={})) == 60.0
+
+
+OTHER = Config(
+    kafka=KafkaConfig("broker:9092", {"sasl.password": "pass", "group.protocol": "consumer"}),
+    llm=LLMConfig("http://llm/v1", Secret("key"), "model", headers={"api-key": Secret("header")}),
+    database_url=Secret("mysql://user:pass@host/db"),
+    prices={"a": Price(1.0, 2.0), "b": Price(3.0, 4.0)},
+    routes={"r": RouteConfig(model="m")},
+    types={"t": TypeConfig(retry=("ValueError",))},
+)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        OTHER,
+        replace(OTHER, file=Path("/elsewhere/docllm.toml")),
+        replace(OTHER, prices=dict(reversed(OTHER.prices.items()))),
+        replace(OTHER, llm=replace(OTHER.llm, api_key=Secret("another"))),
+        replace(OTHER, llm=replace(OTHER.llm, headers={"api-key": Secret("another")})),
+        replace(OTHER, database_url=Secret("mysql://user:new@host/db")),
+        replace(OTHER, otel=OtelConfig(endpoint="http://this-machine:4318")),
+        replace(OTHER, agent=AgentConfig(http=Address("127.0.0.1", 9464))),
+        replace(
+            OTHER,
+            kafka=replace(OTHER.kafka, client=OTHER.kafka.client | {"sasl.password": "x"}),
+        ),
+    ],
+)
+def test_equal_settings_have_equal_digests(same: Config) -> None:
+    """Neither the file, the order, the value of a secret nor an address of a machine counts."""
+    assert settings_digest(same) == settings_digest(OTHER)
+    assert len(settings_digest(same)) == 16
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(OTHER, agent=AgentConfig(slots=65)),
+        replace(OTHER, llm=replace(OTHER.llm, api_key=None)),
+        replace(OTHER, llm=replace(OTHER.llm, headers={"X-Key": Secret("header")})),
+        replace(OTHER, llm=replace(OTHER.llm, structured=Structured.NONE)),
+        replace(OTHER, prices={"a": Price(1.0, 2.0)}),
+        replace(OTHER, types={"t": TypeConfig(retry=("KeyError",))}),
+        replace(OTHER, data_dir=Path("elsewhere")),
+        replace(OTHER, kafka=KafkaConfig("broker:9092", {"group.protocol": "consumer"})),
+    ],
+)
+def test_other_settings_have_another_digest(other: Config) -> None:
+    """Every setting counts, and of a secret whether it is set."""
+    assert settings_digest(other) != settings_digest(OTHER)

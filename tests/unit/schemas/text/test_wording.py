@@ -1,4 +1,4 @@
-"""Error texts fit one line, and secrets in them are masked."""
+"""Error texts fit one line, and secrets in them are masked; amounts of money."""
 
 import time
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docllm.agent.judge import fingerprint, one_line
-from docllm.schemas.text.wording import masking
+from docllm.schemas.text.wording import masking, money, units
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,26 @@ def test_a_word_that_serves_as_a_key_masks_nothing() -> None:
     """
     for word in ("", "x", "EMPTY"):
         assert masking(word)(b'{"error":{"code":"EMPTY"}}') == b'{"error":{"code":"EMPTY"}}'
+
+
+@pytest.mark.parametrize(("micro", "amount"), [(0, 0.0), (1, 0.000001), (2_500_000, 2.5)])
+def test_a_million_millionths_are_a_unit(micro: int, amount: float) -> None:
+    """What a person pays is shown in the unit of the prices."""
+    assert units(micro) == amount
+
+
+@pytest.mark.parametrize(
+    ("micro", "shown"),
+    [
+        (0, "0.0000"),
+        (1, "0.000001"),
+        (42, "0.000042"),
+        (120, "0.00012"),
+        (999, "0.000999"),
+        (1_000, "0.0010"),
+        (1_250_000_000, "1,250.0000"),
+    ],
+)
+def test_a_small_amount_keeps_its_digits(micro: int, shown: str) -> None:
+    """What little a task has cost is not shown as nothing."""
+    assert money(units(micro)) == shown
