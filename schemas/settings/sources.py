@@ -367,6 +367,8 @@ def _meant(name: str) -> str:
         for setting in SETTINGS
         if setting.startswith(f"{section}.")
     ]
+    if section in NAMED_SETTINGS and title == section and not own:
+        return f"; a section needs a name, such as [{section}.NAME]"
     if title != section or not own:
         own = list(NAMED_SETTINGS.get(section, {}))
     if not own:

@@ -180,6 +180,7 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
             "[kafka]\nbootstap = 'x'",
             "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?",
         ),
+        ("[limits]\nrpm = 60", "rpm is unknown; a section needs a name, such as [limits.NAME]"),
         ("[llm]\nRPM = 60", "line 2: llm.RPM is unknown; did you mean llm.rpm?"),
         ("[llm]\nfallback = ['a']", "is unknown; did you mean routes.default.fallback?"),
         ("[llm]\nfallback_on = ['MONEY']", "did you mean routes.default.fallback_on?"),
