@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge.guard_rule import closed_text
 from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
 from docllm.schemas.agent_report import BlockReport
 from docllm.schemas.task.joins import JoinRole
-from tests.support.routes import GOOD, routes
+from tests.support.routes import GOOD, ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
 
 
@@ -57,6 +58,17 @@ async def test_a_claim_that_needs_no_call_is_not_moved(
 
     (outcome,) = harness.settler.outcomes
     assert isinstance(outcome, kind)
+
+
+def test_slots_move_tasks_with_the_text_by_which_they_are_found() -> None:
+    """The text names the route."""
+    harness = SlotsHarness(routes(slots=3), ending(GOOD))
+
+    harness.slots().move(claimed(1, harness.clock.now_s()))
+
+    (outcome,) = harness.settler.outcomes
+    assert isinstance(outcome, Moved)
+    assert outcome.failure.text == closed_text(ROUTE)
 
 
 @pytest.mark.parametrize(
