@@ -101,23 +101,16 @@ class Loader:
     into: store.Batch
     max_attempts_of: Callable[[str], int]
     defaults: TaskDefaults = field(default_factory=TaskDefaults)
-    overflow: int = 0
+    overflow: Overflow | None = None
     backlog: BacklogLimit | None = None
     reject: Callable[[InvalidLine], None] = _ignore
     is_new: Callable[[ValidLine], None] = _ignore
     progress: Callable[[int], None] = _ignore
     traces: PublicationTraces | None = None
     summary: Summary = field(default_factory=Summary)
-    _overflow: Overflow = field(init=False)
     _refusals: _OrderedRefusals = field(init=False)
 
     def __post_init__(self) -> None:
-        self._overflow = Overflow(
-            transactions=self.transactions,
-            clock=self.clock,
-            group=self.topics.group,
-            limit=self.overflow,
-        )
         self._refusals = _OrderedRefusals(self._refuse)
 
     async def load(
@@ -178,7 +171,8 @@ class Loader:
 
     async def _load_chunk(self, number: int, chunk: Chunk, first_id: int, load_from: int) -> None:
         lines, tasks = chunk.good, chunk.tasks
-        await self._overflow.place(tasks)
+        if self.overflow is not None:
+            await self.overflow.place(tasks)
         accepted = await self.transactions.write(
             store.accept, self.into, tasks, first_id, load_from
         )
@@ -253,7 +247,12 @@ def make_loader(
         into=into,
         max_attempts_of=parts.config.max_attempts_of,
         defaults=defaults,
-        overflow=parts.config.tenant_defaults.overflow,
+        overflow=Overflow(
+            transactions=parts.transactions,
+            clock=parts.clock,
+            group=parts.topics.group,
+            limit=parts.config.tenant_defaults.overflow,
+        ),
         backlog=backlog,
         reject=reject,
         is_new=is_new,
