@@ -1,10 +1,10 @@
-"""The contexts of an attempt, as the authors of handlers know them."""
+"""The contexts of an attempt, as the authors of handlers know them, and what they stand on."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from docllm.agent.handlers.calls.results import Answer
 from docllm.agent.handlers.decisions import AttemptEndedError
@@ -12,10 +12,6 @@ from docllm.agent.handlers.held_lock import HeldLock
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.schemas.settings.config import Structured
 from docllm.schemas.task.line.parsing import TaskLine
-
-if TYPE_CHECKING:  # one of these a context stands on: in the agent, and in a process
-    from docllm.agent.handlers.attempt_context import AttemptContext
-    from docllm.agent.handlers.processes.program import RemoteAttempt
 
 BlockingHandler = Callable[["BlockingContext"], Any]
 Wait = Callable[[Callable[[], Any]], Any]  # takes what begins a call; returns its result
@@ -35,6 +31,76 @@ class ContextCall(StrEnum):
     GIVE_BACK_LIMIT = "give_back_limit"
 
 
+class AttemptPort(Protocol):
+    """What a context needs of its attempt, in the agent and in a process: values and calls."""
+
+    @property
+    def task(self) -> TaskLine:
+        """The task's line."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The task's number, batch and id."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt."""
+        ...
+
+    @property
+    def losses(self) -> int:
+        """How many agents were lost over the task before this run."""
+        ...
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the handler kept when it came back the last time."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model for tasks that name none."""
+        ...
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt of the task, else of its type."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The schema of the task, else of its type."""
+        ...
+
+    @property
+    def structured(self) -> Structured:
+        """The form in which the route's server takes a schema."""
+        ...
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the attempt has passed the soft limit of its type."""
+        ...
+
+    @property
+    def log(self) -> TaskLog:
+        """A log whose lines begin with the task's name."""
+        ...
+
+    def call(self, wanted: ContextCall, /, **arguments: Any) -> Awaitable[Any]:
+        """Begin what a method of `AttemptContext` does that has this name."""
+        ...
+
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
+
+        Any thread of the handler may call it.
+        """
+        ...
+
+
 class Child(NamedTuple):
     """A task for which a join waited.
 
@@ -50,7 +116,7 @@ class Child(NamedTuple):
 class ContextValues:
     """What a handler reads of its attempt without a call."""
 
-    def __init__(self, attempt: "AttemptContext | RemoteAttempt") -> None:
+    def __init__(self, attempt: AttemptPort) -> None:
         self._attempt = attempt
 
     @property
@@ -221,7 +287,7 @@ class BlockingContext(ContextValues):
     It has the names of `Context`, without `await`. Any thread of the handler may use it.
     """
 
-    def __init__(self, attempt: "AttemptContext | RemoteAttempt", *, wait: Wait) -> None:
+    def __init__(self, attempt: AttemptPort, *, wait: Wait) -> None:
         super().__init__(attempt)
         self._wait = wait
 
