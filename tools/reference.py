@@ -28,6 +28,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = ("commands.md", "failures.md", "settings.md", "tables.md")
 REFUSALS = FOLDER.parents[1] / "tests" / "unit" / "agent" / "judge" / "wordings.jsonl"
 EXAMPLES, EXAMPLE_CHARS = 4, 80
+NAMELESS = "a gateway"  # the provider of what any server may answer
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
 HELP = re.compile(r"(^```text\n\$ (docllm [^\n]*--help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL)
 COLUMNS = 80
@@ -118,7 +119,8 @@ def _examples(rows: list[list[Any]]) -> list[str]:
     for provider, status, body, _ in rows:
         raw = body.encode() if isinstance(body, str) else orjson.dumps(body)
         words = ": ".join(read_body(raw).texts)
-        if words and len(words) <= EXAMPLE_CHARS and not set(words) & set("|`\n"):
+        is_short = words and len(words) <= EXAMPLE_CHARS and not set(words) & set("|`\n")
+        if is_short and provider != NAMELESS:
             said.setdefault(provider, f"{provider}, {status}: {words}")
     shown = list(said.values())
     return shown[:: max(1, len(shown) // EXAMPLES)][:EXAMPLES]
