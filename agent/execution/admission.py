@@ -34,7 +34,7 @@ from docllm.schemas.task.guard import Guard
 class Admission:
     """The rules by which the slots of one agent are filled."""
 
-    slots: int  # slots that are free and not reserved
+    slots: int
     leases: Leases
     routes: Router
     guards: GuardGate
