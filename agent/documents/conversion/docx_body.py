@@ -26,7 +26,6 @@ _BLOCKS = frozenset({"p", "tbl", "txbxContent"})  # one in a paragraph is read a
 _NOTES = frozenset({"footnote", "endnote"})
 _TABLE, _ROW, _CELL = "tbl", "tr", "tc"
 _SERIES = frozenset({"strCache", "numCache", "strLit", "numLit", "lvl"})  # of a chart
-_POINT = "pt"
 # Word's elements of which nobody sees anything: deleted text, and how to pronounce a sign.
 _UNSHOWN = frozenset("del moveFrom rt delText delInstrText".split())
 _WORD = "wordprocessingml"
