@@ -1,6 +1,9 @@
 """An agent that a bug ends during calls exits with its code; nothing aborts the interpreter."""
 
+import pytest
+
 from docllm.schemas.errors import DocllmError
+from tests.integration.support import programs
 from tests.integration.support.deployment import Deployment
 
 # The parts of an agent as they are, but for a bug that shows while calls are in flight.
@@ -21,8 +24,14 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_bug_with_calls_under_way_ends_with_its_exit_code(embedded: Deployment) -> None:
-    """An HTTP client that was left open once aborted the interpreter (SIGABRT) at its end."""
+def test_a_bug_with_calls_under_way_ends_with_its_exit_code(
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An HTTP client that was left open once aborted the interpreter (SIGABRT) at its end.
+
+    So the agent is a new program, whose interpreter destroys its modules.
+    """
+    monkeypatch.setattr(programs, "FORKS", False)
     llm = embedded.llm("--latency", "60")
     embedded.load(20)
     (embedded.folder / "docllm.toml").write_text("[agent]\ndrain_timeout_s = 2\n")

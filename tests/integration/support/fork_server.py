@@ -2,10 +2,11 @@
 
 A program needs half a second of a core to load its code, and the tests start hundreds of programs.
 A fork has the code, and runs the main module as `python -m` does: with arguments, environment,
-folder, files and session of its own. With DOCLLM_TEST_LONG (`make proof`) each program is started
-anew.
+folder, files and session of its own. It ends as an interpreter does, but for the destruction of
+modules. With DOCLLM_TEST_LONG (`make proof`) each program is started anew.
 """
 
+import atexit
 import ctypes
 import gc
 import os
@@ -14,6 +15,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +23,7 @@ from importlib import import_module, reload
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 from docllm.schemas.runtime import crash
 
@@ -65,7 +66,7 @@ class ForkServer:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
@@ -107,7 +108,7 @@ class Fork:
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
         self._server = server
-        self._lock = Lock()  # the server can give an exit code once
+        self._lock = threading.Lock()  # the server can give an exit code once
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -188,7 +189,25 @@ def _run(start: Start, parent: int) -> None:
         os.close(file)
     module, *sys.argv[1:] = start.arguments
     sys.path[0] = str(start.folder)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        _leave(end.code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Wait for threads, call the exit functions, and end without the destruction of modules.
+
+    It would write to every page that this process has in common with the server, and so copy them
+    all: that takes more CPU than most commands.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> None:
