@@ -42,6 +42,10 @@ _LOADED = (
     "docllm.producer.bus.kafka",
     "docllm.producer.checks",
     "docllm.producer.cli",
+    "docllm.producer.cli.load",
+    "docllm.producer.input",
+    "docllm.producer.loading",
+    "docllm.producer.tracing.opening",
     "docllm.schemas.ledger.migrations.upgrade",
 )
 _PROGRAM = f"from {__name__} import main; main()"
