@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from docllm.schemas.task.record.envelope import Outgoing
 from tests.integration.support.deployment import Deployment
@@ -111,30 +110,23 @@ def test_dead_letters_answer_a_script(embedded: Deployment) -> None:
     assert guards["guards"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("cancel", "--id", "none"), 1),
-        (("show", "none"), 1),
-        (("dead", "show", "none"), 1),
-        (("cancel",), 2),
-        (("replay", "--all"), 2),
-        (("load", "missing.jsonl"), 2),
-        (("guard", "open", "none"), 2),
-    ],
-)
-def test_an_error_is_a_document(embedded: Deployment, words: tuple[str, ...], code: int) -> None:
+def test_an_error_is_a_document(embedded: Deployment) -> None:
     """A script that reads stdout learns what stderr says."""
     embedded.run("producer", "migrate")
+    codes = {
+        ("cancel", "--id", "none"): 1,
+        ("show", "none"): 1,
+        ("dead", "show", "none"): 1,
+        ("cancel",): 2,
+        ("replay", "--all"): 2,
+        ("load", "missing.jsonl"): 2,
+        ("guard", "open", "none"): 2,
+    }
 
-    done = embedded.run("producer", *words, "--json")
+    for words, code in codes.items():
+        done = embedded.run("producer", *words, "--json")
 
-    assert done.err == f"error: {document(done, 'error', code)['error']}\n"
-
-
-def test_an_unknown_id_to_replay_is_an_error(embedded: Deployment) -> None:
-    """The document of the replay says so too."""
-    embedded.run("producer", "migrate")
+        assert done.err == f"error: {document(done, 'error', code)['error']}\n", words
 
     done = embedded.run("producer", "replay", "--id", "none", "--yes", "--json")
 
@@ -143,20 +135,18 @@ def test_an_unknown_id_to_replay_is_an_error(embedded: Deployment) -> None:
     assert done.err == f"error: {found['error']}\n"
 
 
-@pytest.mark.parametrize("words", [("cancel", "--id", "a"), ("show", "a"), ("dead", "show", "a")])
-def test_an_ambiguous_id_is_a_document_with_its_batches(
-    embedded: Deployment, words: tuple[str, ...]
-) -> None:
+def test_an_ambiguous_id_is_a_document_with_its_batches(embedded: Deployment) -> None:
     """A script can choose one of them."""
     path = embedded.folder / "a.jsonl"
     path.write_bytes(LINES[0])
     for batch in ("one", "two"):
         embedded.run("producer", "load", str(path), "--batch", batch)
 
-    found = document(embedded.run("producer", *words, "--json"), "error", 2)
+    for words in (("cancel", "--id", "a"), ("show", "a"), ("dead", "show", "a")):
+        found = document(embedded.run("producer", *words, "--json"), "error", 2)
 
-    assert (found["id"], found["batches"]) == ("a", ["one", "two"])
-    assert "name one with --batch" in found["error"]
+        assert (found["id"], found["batches"]) == ("a", ["one", "two"])
+        assert "name one with --batch" in found["error"]
 
 
 def test_the_page_of_commands_names_each_schema() -> None:
