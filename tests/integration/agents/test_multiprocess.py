@@ -12,8 +12,8 @@ LATENCY_S = "1"
 
 def test_three_agents_share_the_work(deployment: Deployment) -> None:
     """Each of three agents settles a part of the tasks, and no task is called twice."""
-    llm = deployment.llm("--latency", "0.3")
-    deployment.load(900)
+    llm = deployment.llm("--latency", "0.6")
+    deployment.load(450)
     agents = [deployment.agent("--until-done", "--slots", "10") for _ in range(3)]
 
     assert [agent.wait() for agent in agents] == [0, 0, 0]
@@ -21,7 +21,7 @@ def test_three_agents_share_the_work(deployment: Deployment) -> None:
     shares = [deployment.ledger.settled_by(agent.pid) for agent in agents]
     print(f"shares: {shares}")  # noqa: T201 - figures
     assert all(shares)
-    assert len(llm.calls()) == 900
+    assert len(llm.calls()) == 450
     assert checker.violations(deployment.evidence()) == []
 
 

@@ -42,8 +42,8 @@ def working(deployment: Deployment, *options: str) -> Program:
 
 def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) -> None:
     """A killed agent of three is replaced; the parent ends with 0 when all is done."""
-    deployment.llm("--latency", "0.6")
-    deployment.load(1200)
+    deployment.llm("--latency", "1.2")
+    deployment.load(600)
     parent = working(deployment, "--until-done")
 
     victim = children(parent)[1]
@@ -86,8 +86,8 @@ def test_signal_drains_all(deployment: Deployment) -> None:
 
 def test_killed_parent_leaves_no_agent_behind(embedded: Deployment) -> None:
     """SIGKILL of the parent ends its agents; the next ones take over their tasks."""
-    embedded.llm("--latency", "0.3")
-    embedded.load(600)
+    embedded.llm("--latency", "0.6")
+    embedded.load(300)
     parent = working(embedded)
 
     parent.signal(signal.SIGKILL)

@@ -15,19 +15,19 @@ from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.invariants.evidence import Evidence
 
-RETRIES = 5000
+RETRIES = 1600  # twice as many as there are tasks, which keep all slots busy meanwhile
 LATE_S = 2.0
 UNUSABLE = "malformed=1"  # a failure of the task's own, which says nothing bad about the route
 
 
-def test_five_thousand_retries_are_never_early(embedded: Deployment) -> None:
+def test_retries_are_never_early(embedded: Deployment) -> None:
     """Under load no attempt is called before its due time in the ledger.
 
     The lateness is printed.
     """
     embedded.use_tiers("2s", "4s", max_attempts=50)
     llm = embedded.llm("--latency", "0.02", "--faults", "malformed=0.8")
-    embedded.load(2500)
+    embedded.load(800)
 
     with DueWatch(embedded.ledger) as watch:
         agent = embedded.agent("--until-done", "--slots", "100")
