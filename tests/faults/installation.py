@@ -103,6 +103,15 @@ class Installation:
         """Keep the relay from the present orders, however slow this machine is."""
         self.write(update(outbox).values(due_at=utc_after(3600.0)))
 
+    def judge_deaths(self) -> None:
+        """Let a reaper judge the agents that died, and give their tasks back."""
+        reaper = self.deployment.start("agent", "reaper", "--group", self.deployment.group)
+        self.deployment.until(
+            lambda: not self.deployment.ledger.counts()["processing"], "the deaths to be judged"
+        )
+        reaper.signal(signal.SIGTERM)
+        assert reaper.wait() == 0, reaper.tail()
+
     def forget_losses(self) -> None:
         """Take no task for the cause of the deaths so far; a third one would end it rightly."""
         self.write(update(task).values(lease_losses=0), delete(task_loss))

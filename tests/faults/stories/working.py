@@ -125,6 +125,7 @@ def following(installation: Installation) -> None:
     deployment.expect("tasks", [*parents, *children])
     installation.crash_agent("settle.ids_taken", *SLOTS, most=2)
     installation.crash_agent("settle.committed", *SLOTS)
+    installation.judge_deaths()  # a loss that is judged later would not be forgotten
     installation.forget_losses()
     installation.crash_agent("publish.delivered", *SLOTS)
     installation.age_orders()
