@@ -23,8 +23,8 @@ MAX_PAUSE_S = 1.5
 def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     """Every task succeeds once; ledger and LLM server agree; offsets end at the log's end."""
     chance = seeded()
-    deployment.llm("--latency", "0.7-1")
-    deployment.load(6000)
+    deployment.llm("--latency", "1.4-2")
+    deployment.load(3000)
     agents = [_agent(deployment), _agent(deployment)]
 
     for _ in range(KILLS):

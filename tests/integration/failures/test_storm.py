@@ -13,7 +13,7 @@ from tests.integration.support.programs import pause
 
 EVERY_S = 3.0
 CHANGES = 20 if os.environ.get("DOCLLM_TEST_LONG") else 8
-TASKS = 3000
+TASKS = 1500
 AT_ONCE, SLOTS = 4, "10"
 
 
@@ -24,7 +24,7 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     No client ends a call. On a busy machine an agent stays at least twice as long as the first ones
     needed to begin.
     """
-    llm = deployment.llm("--latency", "0.5-1.5")
+    llm = deployment.llm("--latency", "1-3")
     deployment.load(TASKS)
     began_s = monotonic()
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AT_ONCE)]
