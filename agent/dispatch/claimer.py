@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
-from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.dispatch.ready_selection import ReadySelection
 from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.decoder import BodyLoader
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions

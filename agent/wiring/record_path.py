@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
 from docllm.agent.dispatch.backpressure import Backpressure
-from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.claimer import Claimer
 from docllm.agent.dispatch.dispatcher import Dispatcher
 from docllm.agent.dispatch.head_of_line import HeadOfLine
@@ -15,7 +14,7 @@ from docllm.agent.dispatch.route_shelving import RouteShelving
 from docllm.agent.dispatch.ticker import Ticker
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.slots import Slots
-from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.decoder import BodyLoader, RecordDecoder
 from docllm.agent.inflight.dropped_answers import DroppedAnswers
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions

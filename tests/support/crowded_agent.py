@@ -13,7 +13,6 @@ from types import coroutine
 from typing import Any
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
-from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.claimer import Claimer
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
@@ -27,6 +26,7 @@ from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.inflight.decoder import BodyLoader
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions

@@ -6,14 +6,13 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
-from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.claimer import Claimer
 from docllm.agent.dispatch.dispatcher import Dispatcher
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.execution import slots
 from docllm.agent.execution.settler import Settled, Settler
 from docllm.agent.inflight import table, watermark
-from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.decoder import BodyLoader, RecordDecoder
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.records_behind import RecordsBehind
 from docllm.agent.intake.acceptance import Intake

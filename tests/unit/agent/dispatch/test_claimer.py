@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from unittest.mock import create_autospec
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
-from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.claimer import Claimer, Purpose
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.decoder import BodyLoader
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions

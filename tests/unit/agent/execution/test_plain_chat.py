@@ -9,10 +9,9 @@ import pytest
 
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
-from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.attempt_runner import AttemptRunner, plain_request
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Outputs
-from docllm.agent.execution.plain_chat import plain_request
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers.calls.permits import FREE_PERMITS
 from docllm.agent.inflight.delivery import Delivery

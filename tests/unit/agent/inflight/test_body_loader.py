@@ -5,8 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from docllm.agent.dispatch.body_loader import BodyLoader
-from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.decoder import BodyLoader, RecordDecoder
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
