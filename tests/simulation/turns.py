@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from docllm.agent.dispatch.ready_selection import ReadySelection
+from docllm.agent.dispatch.claimer import ReadySelection
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.quota.agent_quota import AgentQuota
 from docllm.agent.quota.grants import LimitKind

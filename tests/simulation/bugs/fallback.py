@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from docllm.agent.dispatch.ready_selection import ReadySelection, RoomOf
+from docllm.agent.dispatch.claimer import ReadySelection, RoomOf
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.routes.plan import RoutePlan
 from tests.simulation.bugs.bug import Bug, replaced

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from docllm.agent.dispatch.ready_selection import MAX_STUCK, ReadySelection
+from docllm.agent.dispatch.claimer import MAX_STUCK, ReadySelection
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
