@@ -216,11 +216,13 @@ def _read(number: int, value: bytes) -> ValidLine | InvalidLine:
     return ValidLine(number, task.key, value, task)
 
 
-def clashing(line: ValidLine, batch: str, stored: bytes | None = None) -> InvalidLine:
+def clashing(
+    line: ValidLine, batch: str, stored: bytes | None = None, *, over_http: bool = False
+) -> InvalidLine:
     """Return the error for a line whose id is already in the batch with other content.
 
     `stored` is the line of that id in the batch, as far as it is known. It tells a changed prompt
-    from a changed document.
+    from a changed document. `over_http`: who sent the line has no commands.
     """
     names, replay = _differing(line.value, stored), f"docllm replay --batch {shlex.quote(batch)}"
     with_other = "with other content"
@@ -237,6 +239,8 @@ def clashing(line: ValidLine, batch: str, stored: bytes | None = None) -> Invali
     else:
         with_other += "; white space and the order of fields count as content"
         fix = f"give the {line.noun} another id, or {fix}"
+    if over_http:
+        fix = "give the line another id, or post it to another batch"
     problem = f"is in batch {batch!r} already {with_other}"
     field, name = ("", "") if line.document else (_name_of_id(line), f"{line.key!r} ")
     return replace(line.refused(field, f"{name}{problem}", fix), clashes=True)

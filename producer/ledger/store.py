@@ -369,6 +369,12 @@ def _of_archived(connection: Connection, into: Batch, tasks: Sequence[NewTask]) 
     return accepted
 
 
+def _anew(into: Batch) -> str:
+    """Return how tasks of this batch get into a new one."""
+    is_http = into.origin is Origin.HTTP
+    return _elsewhere(into.origin) if is_http else "load under another name with --batch"
+
+
 def _archived(connection: Connection, into: Batch) -> UnsafeStateError:
     """Return the error for new tasks of an archived batch; it says where the archive lies."""
     verified = (archive.c.batch_id == into.id, archive.c.verified_at.is_not(None))
@@ -376,20 +382,18 @@ def _archived(connection: Connection, into: Batch) -> UnsafeStateError:
     uri = connection.execute(newest).scalar()
     return UnsafeStateError(
         f"batch {into.name!r} is archived{f' at {uri}' if uri else ''} and takes no new tasks; "
-        "load under another name with --batch"
+        f"{_anew(into)}"
     )
 
 
 def _cancelled(into: Batch) -> UnsafeStateError:
-    return UnsafeStateError(
-        f"batch {into.name!r} was cancelled; load under another name with --batch"
-    )
+    return UnsafeStateError(f"batch {into.name!r} was cancelled; {_anew(into)}")
 
 
 def _purged(into: Batch) -> UnsafeStateError:
     return UnsafeStateError(
         f"batch {into.name!r} was purged: its lines would be new tasks, and be called and paid "
-        "again; if you want that, load under another name with --batch"
+        f"again; if you want that, {_anew(into)}"
     )
 
 

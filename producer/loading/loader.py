@@ -177,8 +177,9 @@ class Loader:
             store.accept, self.into, tasks, first_id, load_from
         )
         crash.reach("load.accepted")
+        name, over_http = self.into.name, self.into.origin is store.Origin.HTTP
         clashes = [
-            clashing(lines[position], self.into.name, accepted.stored.get(position))
+            clashing(lines[position], name, accepted.stored.get(position), over_http=over_http)
             for position in accepted.clashing
         ]
         self._refusals.put(number, [*chunk.bad, *clashes])

@@ -91,7 +91,8 @@ class KeyIndex:
 class Preflight:
     """Reads an input on an executor; reports each bad line and each good line that is new.
 
-    `ask` is None if the ledger holds nothing of the batch.
+    `ask` is None if the ledger holds nothing of the batch. `over_http`: who sent the input has no
+    commands.
     """
 
     batch: str
@@ -99,6 +100,7 @@ class Preflight:
     ask: Ask | None
     reject: Callable[[InvalidLine], None]
     is_new: Callable[[ValidLine], None]
+    over_http: bool = False
     summary: Summary = field(default_factory=Summary, init=False)
 
     async def read(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
@@ -123,7 +125,10 @@ class Preflight:
         for position in sorted(new):
             self.is_new(good_lines[position])
         bad_lines = chunk.bad + [
-            clashing(good_lines[position], self.batch, stored.get(position)) for position in clashes
+            clashing(
+                good_lines[position], self.batch, stored.get(position), over_http=self.over_http
+            )
+            for position in clashes
         ]
         for line in sorted(bad_lines, key=lambda bad: bad.line):
             self.reject(line)

@@ -145,6 +145,7 @@ class FileLoads:
             ask=None,
             reject=refusals.add,
             is_new=lambda _line: None,
+            over_http=True,
         )
         try:
             summary = await preflight.read(lines)

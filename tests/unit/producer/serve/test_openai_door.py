@@ -212,6 +212,7 @@ def test_a_file_with_a_bad_line_fails_as_a_whole(
     (error,) = batch["errors"]["data"]
     assert (batch["status"], error["code"], error["line"]) == ("failed", code, number)
     assert words in error["message"]
+    assert "--batch" not in error["message"]
     assert batch["failed_at"] >= batch["created_at"]
     assert (batch["cancelled_at"], batch["cancelling_at"]) == (None, None)
     assert batch["request_counts"]["total"] == 0

@@ -55,6 +55,7 @@ def test_an_id_with_other_content_is_refused(client: Client) -> None:
     (rejected,) = answer["rejected"]
     assert (rejected["line"], rejected["field"]) == (1, "id")
     assert "already with another prompt" in rejected["error"]
+    assert rejected["fix"] == "give the line another id, or post it to another batch"
 
 
 @pytest.mark.parametrize(
