@@ -118,7 +118,10 @@ class FollowUps:
                 f"has the unknown type {task.type!r}; {guess}"
                 f"a type of your own needs [types.{task.type}] in the settings",
             )
-        if fault := over_limit(task.type, task.time_limit_s, self._tools.limit_s(task.type)):
+        asked_s = task.time_limit_s
+        if asked_s is not None and (
+            fault := over_limit(task.type, asked_s, self._tools.limit_s(task.type))
+        ):
             raise _refused(name, f"is no task: its time_limit_s {'; '.join(fault)}")
         if task.key == self._parent.key:
             raise _refused(name, "has the id of its parent; give it an id of its own")

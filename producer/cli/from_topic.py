@@ -2,6 +2,7 @@
 
 import argparse
 from contextlib import nullcontext
+from functools import partial
 
 from docllm.producer.app import make_reader, make_relay, opened
 from docllm.producer.cli.cancel import actor
@@ -9,6 +10,7 @@ from docllm.producer.replay.from_topic import FromTopic, LoadedLetters, TopicSur
 from docllm.producer.screen.live import bar
 from docllm.producer.screen.output import CommandAnswer, agreed, note, require_answer
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of
 
@@ -50,6 +52,7 @@ async def load(config: Config, options: argparse.Namespace, answer: CommandAnswe
                 relay=None if options.dry_run else make_relay(parts),
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
+                limit_of=partial(limit_of, config),
                 progress=lambda done: (
                     progress.show(done, len(survey.positions)) if progress else None
                 ),
@@ -77,6 +80,11 @@ def _report_load(loaded: LoadedLetters, options: argparse.Namespace, answer: Com
         known=loaded.known,
         refused=loaded.refused,
     )
+    if loaded.over_limit:
+        note(
+            f"{number_of(loaded.over_limit, 'letter')} with a longer time_limit_s than its type "
+            "allows now; agents take the smaller one"
+        )
     for reason in loaded.refused[:REFUSED_SHOWN]:
         note(reason)
     if len(loaded.refused) > REFUSED_SHOWN:

@@ -50,7 +50,7 @@ async def read_apart(
         is_heavy = sealed(partial(is_heavy_line, body))
         parsed = await apart(partial(sealed, partial(parsed_small, body))) if is_heavy else None
         with contained():
-            line = parsed or _parsed_here(body)
+            line = parsed or parsed_here(body)
             _check_time(line, limit_of)
             return task_of(key, value, headers, group, max_attempts_of, line)
     except LineError as error:
@@ -103,6 +103,12 @@ def parsed_small(body: bytes) -> TaskLine:
         )
 
 
+def parsed_here(body: bytes) -> TaskLine:
+    """Return the parse of a line in this process. Raises LineError."""
+    with reading(memory=True):
+        return _parsed(body)
+
+
 def reason_text(error: LineError) -> str:
     """Return why a record is no task, for a person."""
     return f"{error.field or 'line'} {error.error}; {error.fix}"
@@ -118,11 +124,6 @@ def _check_time(line: TaskLine, limit_of: Callable[[str], float]) -> None:
         return
     if fault := over_limit(line.type, line.time_limit_s, limit_of(line.type)):
         raise LineError("time_limit_s", *fault)
-
-
-def _parsed_here(body: bytes) -> TaskLine:
-    with reading(memory=True):
-        return _parsed(body)
 
 
 def _parsed(body: bytes) -> TaskLine:

@@ -79,10 +79,14 @@ class TopicSurvey:
 
 @dataclass(slots=True)
 class LoadedLetters:
-    """The result of a load. `refused`: dead letters that cannot be loaded, with the reason."""
+    """The result of a load. `refused`: dead letters that cannot be loaded, with the reason.
+
+    `over_limit`: the letters whose lines ask for more time than their types have by now.
+    """
 
     new: int = 0
     known: int = 0
+    over_limit: int = 0
     refused: list[str] = field(default_factory=list)
 
 
@@ -159,6 +163,7 @@ class FromTopic:
     relay: Relay | None
     group: str
     max_attempts_of: Callable[[str], int]
+    limit_of: Callable[[str], float]
     progress: Callable[[int], None]
     actor: str
     # Digests by batch and key.
@@ -207,14 +212,14 @@ class FromTopic:
         by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, NewTask]]] = {}
         for letter in letters:
             try:
-                batch_name, task = self._read(letter)
+                batch_name, task = self._read(letter, loaded)
                 by_batch.setdefault((batch_name, _origin(letter)), []).append((letter, task))
             except LineError as error:
                 loaded.refused.append(f"{_where(letter)}: {foreign_records.reason_text(error)}")
         for (batch_name, origin), batch_letters in by_batch.items():
             await self._accept(batch_name, origin, batch_letters, loaded)
 
-    def _read(self, letter: Incoming) -> tuple[str, NewTask]:
+    def _read(self, letter: Incoming, loaded: LoadedLetters) -> tuple[str, NewTask]:
         if not _is_whole(letter):
             raise LineError(
                 "value",
@@ -227,9 +232,14 @@ class FromTopic:
             if pair[0] in {header_names.BATCH, header_names.BAD_NAMES}
             or not pair[0].startswith(_OWN_PREFIXES)
         ]
-        return foreign_records.task_of(
-            letter.key, letter.value, headers, self.group, self.max_attempts_of
+        line = foreign_records.parsed_here(foreign_records.line_of(letter.value))
+        batch_name_and_task = foreign_records.task_of(
+            letter.key, letter.value, headers, self.group, self.max_attempts_of, line
         )
+        asked_s = line.time_limit_s
+        # The task was accepted once, so it is not lost: agents give it the time of its type.
+        loaded.over_limit += asked_s is not None and asked_s > self.limit_of(line.type)
+        return batch_name_and_task
 
     async def _accept(
         self,

@@ -46,9 +46,9 @@ def limit_of(config: Config, task_type: str) -> float:
     return usual_limit_s(longest_timeout_s(config)) if own_s is None else own_s
 
 
-def over_limit(task_type: str, asked_s: float | None, most_s: float) -> tuple[str, str] | None:
+def over_limit(task_type: str, asked_s: float, most_s: float) -> tuple[str, str] | None:
     """Return why an attempt may not have the `time_limit_s` of its line, and the fix, if so."""
-    if asked_s is None or asked_s <= most_s:
+    if asked_s <= most_s:
         return None
     problem = f"is {asked_s:g}, and an attempt of type {task_type} has {most_s:g} s at most"
     return problem, f"write a smaller number, or a larger time_limit_s into [types.{task_type}]"

@@ -77,6 +77,7 @@ async def loaded(
         relay=None if dry else relay,
         group=GROUP,
         max_attempts_of=lambda _: 5,
+        limit_of=lambda _: 60.0,
         progress=lambda _: None,
         actor="ann",
     )
@@ -150,6 +151,19 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(ledger_db: LedgerD
 
     assert len((await loaded(ledger_db, held, REJECTED)).refused) == 2
     assert batches(ledger_db) == []
+
+
+async def test_a_line_that_asks_for_more_time_than_its_type_has_is_loaded(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """It was accepted once. Agents give it the time of its type."""
+    lines = [b'{"id":"a","prompt":"p","time_limit_s":%d}' % seconds for seconds in (60, 61)]
+
+    done = await loaded(
+        ledger_db, [of_task(0, lines[0], batch="b"), of_task(1, lines[1], batch="c")]
+    )
+
+    assert (done.new, done.over_limit, done.refused) == (2, 1, [])
 
 
 async def test_a_dry_run_reports_the_same_as_the_run(ledger_db: LedgerDatabase) -> None:
