@@ -49,7 +49,7 @@ class FakeContext:
             status, for a refusal.
         state: What an earlier run kept with `ComeBackError`.
         attempt: The number of the attempt.
-        losses: How many agents were lost over the task before.
+        losses: How many runs of the task were cut off before.
         documents: The texts of documents that are named by URI.
         children: The tasks for which the task waited, if it is a join: dicts with `id`, and if they
             did not succeed `status`, else `result`.

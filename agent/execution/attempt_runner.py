@@ -88,8 +88,8 @@ class AttemptRunner:
     async def run(self, delivery: Delivery, start: AttemptStart, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.
 
-        A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
-        the caller releases the claim.
+        A plain call that is cancelled raises CancelledError; `delivery.spent` then says what it has
+        spent, and the caller releases the claim.
         """
         row = delivery.row
         if row is None or delivery.value is None:

@@ -315,12 +315,13 @@ class AttemptContext:
     def cut_off(self, why: str) -> Released | Dead:
         """Return the outcome of an attempt that was ended from outside.
 
-        What must not run twice is dead once its function, or a call, has begun.
+        What must not run twice is dead once its function, or a call, has begun. Otherwise the next
+        run is told that this one had begun.
         """
         begun = self.has_begun or self._calls.has_begun
         if begun and self.rules.on_loss == "dead":
             return unseen(why, self.spent)
-        return Released(self.spent)
+        return Released(self.spent, cut_off=self.has_begun)
 
     def comes_back(self, after_s: float, at: datetime | None, state: bytes | None) -> Moved | Dead:
         """Return the outcome of an attempt whose handler comes back later, and keeps its state."""

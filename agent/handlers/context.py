@@ -51,7 +51,7 @@ class AttemptPort(Protocol):
 
     @property
     def losses(self) -> int:
-        """How many agents were lost over the task before this run."""
+        """How many runs of the task were cut off before this one."""
         ...
 
     @property
@@ -139,10 +139,11 @@ class ContextValues:
 
     @property
     def losses(self) -> int:
-        """How many agents were lost over the task before this run; 0 in a hook.
+        """How many runs of the task were cut off before this one; 0 in a hook.
 
-        If it is not 0, what an earlier run was to change may have happened. A loss counts for ever,
-        also after a replay. An agent that was only slow, and has stored its end after all, is none.
+        If it is not 0, what an earlier run was to change may have happened: its agent was lost, or
+        stopped before the run had ended. A loss counts for ever, also after a replay. A run of an
+        agent that was only slow, and has stored its end after all, is none.
         """
         return self._attempt.losses
 

@@ -88,7 +88,7 @@ class HandlerRun:
     - `trace`: records the attempt's calls as spans.
     - `first_call`: the first call of the attempt, if it was made before the handler began.
     - `agents_lost`: how many agents were lost over the task since an attempt last counted.
-    - `losses`: how many were lost over it before, ever.
+    - `losses`: how many of its runs were cut off before, ever.
     - `state`: what the handler kept when it came back the last time, if it did.
     - `is_changed`: whether replays have changed what the task runs with.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled

@@ -112,9 +112,8 @@ class Handlers:
                 return _outcome(await handler(context), context)
         except BaseException as error:
             if is_to_end(error, attempt):
-                cut_off = context.cut_off("its agent stopped, or its claim was over")
-                if isinstance(error, asyncio.CancelledError) and isinstance(cut_off, Dead):
-                    return cut_off
+                if isinstance(error, asyncio.CancelledError):
+                    return context.cut_off("its agent stopped, or its claim was over")
                 raise
             self._tools.failed(error)
             return self._raised(error, context, timed_out=limit.expired())

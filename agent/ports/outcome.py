@@ -244,10 +244,11 @@ class Released:
     """The claim is given back.
 
     The attempt may not begin, or the agent drains or lost its lease. `spent` is what the attempt
-    had paid by then.
+    had paid by then. `cut_off`: a handler's own function had begun.
     """
 
     spent: Spent = Spent()
+    cut_off: bool = False
 
 
 Outcome = Succeeded | Retry | Snooze | Moved | Dead | Cancelled | Released

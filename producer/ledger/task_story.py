@@ -110,15 +110,15 @@ class StoredResult:
 class Story:
     """One task.
 
-    `attempts` includes the successful attempt. `losses` counts the attempts that were ever lost
-    with their agents, and `lease_losses` those since an attempt last counted. `history` has all
-    other attempts, including those before a replay. `claimed_at` is when the task began to run, if
-    it runs now, and `agent` the name of the agent that runs it. `ancestors` are the ids of its
-    parent, its parent's parent, and so on; `children` are the tasks that it ordered, each with its
-    `id` and `status`, as far as the ledger has noted them. `hooks` are those that are not done, in
-    words, and `locks` those that it holds now. `expired` names what was deleted of it: `input`,
-    `result`. `waits` says for what it waits in the ledger, in words. `overrides` run in place of
-    fields of its line.
+    `attempts` includes the successful attempt. `losses` counts the runs that were ever cut off by
+    the end of their agents, and `lease_losses` those of lost agents since an attempt last counted.
+    `history` has all other attempts, also those before a replay. `claimed_at` is when the task
+    began to run, if it runs now, and `agent` the name of the agent that runs it. `ancestors` are
+    the ids of its parent, its parent's parent, and so on; `children` are the tasks that it ordered,
+    each with its `id` and `status`, as far as the ledger has noted them. `hooks` are those that are
+    not done, in words, and `locks` those that it holds now. `expired` names what was deleted of it:
+    `input`, `result`. `waits` says for what it waits in the ledger, in words. `overrides` run in
+    place of fields of its line.
     """
 
     number: int

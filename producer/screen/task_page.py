@@ -139,8 +139,7 @@ def _counts(story: Story) -> Iterator[str]:
     """Yield how often a task was tried, lost and replayed, as far as it was."""
     yield f"{story.attempts} of {number_of(story.max_attempts, 'attempt')} counted"
     if story.losses:
-        losses = "agent was" if story.losses == 1 else "agents were"
-        yield f"{story.losses} {losses} lost while it ran"
+        yield f"cut off {number_of(story.losses, 'time')} by the end of its agent"
     if story.replays:
         yield f"replayed {number_of(story.replays, 'time')}"
 

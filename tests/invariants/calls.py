@@ -221,7 +221,8 @@ def begun_twice(run: Evidence) -> list[str]:
         if attempt.outcome in {"retry", "snooze", "moved"}
     }
     names, history = {task.id: task.name for task in run.tasks}, History(run)
-    runs, odd = sorted(run.once, key=attrgetter("task_id", "begun")), []
+    once = (each for each in run.handler_runs if each.once)
+    runs, odd = sorted(once, key=attrgetter("task_id", "begun")), []
     for task_id, of_task in groupby(runs, attrgetter("task_id")):
         for first, second in pairwise(of_task):
             claims = history.claims(task_id, -math.inf, first.begun)

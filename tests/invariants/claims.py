@@ -9,6 +9,7 @@ from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.states import FINAL, Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
+from tests.invariants.history import History
 
 TICK_S = 0.01  # times in a database may be in milliseconds
 
@@ -103,7 +104,8 @@ def reaped_alive(run: Evidence) -> list[str]:
 def lost_otherwise(run: Evidence) -> list[str]:
     """Each reset is written once as a lost attempt, until its claim settles late after all.
 
-    A claim whose answer was lost is made again under its number, and so may be reset again.
+    A claim whose answer was lost is made again under its number, and so may be reset again. A
+    task's losses are its lost attempts, and the runs that their own agents cut off.
     """
     if run.moves is None or run.losses is None:
         return []
@@ -128,12 +130,45 @@ def lost_otherwise(run: Evidence) -> list[str]:
     ]
     odd += [f"{claim}: settled late" for claim in late & written.keys()]
     rows = Counter(task_id for task_id, _ in written.elements())
-    odd += [
-        f"task {loss.task_id}: counts {loss.times}, has {rows[loss.task_id]}"
-        for loss in run.losses
-        if loss.owner is None and loss.times != rows[loss.task_id]
-    ]
+    cut_off = _cut_off(run)
+    for loss in run.losses:
+        least, most = cut_off[loss.task_id]
+        beside = loss.times - rows[loss.task_id]
+        if loss.owner is None and not least <= beside <= most:
+            odd.append(
+                f"task {loss.task_id}: counts {loss.times}, has {rows[loss.task_id]}, and "
+                f"{least} to {most} runs were cut off"
+            )
     return [f"lost attempt of {text}" for text in odd]
+
+
+def _cut_off(run: Evidence) -> defaultdict[int, list[int]]:
+    """Return how many runs of each task its agents cut off, at least and at most.
+
+    A person may cancel a task beside the settle of such a run. Where runs were not recorded, it may
+    be any claim that has ended.
+    """
+    names, history = {task.id: task.name for task in run.tasks}, History(run)
+    classes = {(attempt.task, attempt.owner): attempt.error_class for attempt in run.attempts}
+    recorded = {each.task_id for each in run.handler_runs}
+    recorded.update(task.id for task in run.tasks if b'"type"' not in task.value)  # they have none
+    cut_off: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for move in run.moves or ():
+        cut_off[move.task_id][1] += move.ends and move.task_id not in recorded
+    for each in run.handler_runs:
+        claims = history.claims(each.task_id, -inf, each.begun)
+        owner = claims[-1].owner if claims else 0
+        end = history.ended(each.task_id, owner, each.begun) if owner else None
+        if end is None or not end.ends:
+            continue
+        error_class = classes.get((names[each.task_id], owner))
+        has_ended = each.ended is not None and each.ended < end.order
+        is_cut_off = error_class == "WORKER_LOST" or (
+            not has_ended and error_class in {None, "RELEASED", "CANCELLED"}
+        )
+        cut_off[each.task_id][0] += is_cut_off and end.after is not Status.CANCELLED
+        cut_off[each.task_id][1] += is_cut_off
+    return cut_off
 
 
 def judged_alive(run: Evidence) -> list[str]:

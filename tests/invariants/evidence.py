@@ -15,6 +15,7 @@ from tests.invariants.happened import (
     Count,
     DeclaredLost,
     Guarded,
+    HandlerRun,
     Incarnation,
     Join,
     Late,
@@ -23,7 +24,6 @@ from tests.invariants.happened import (
     Ordered,
     Outage,
     Replayed,
-    RunOnce,
     Stored,
     Use,
     UseLimit,
@@ -200,7 +200,7 @@ class Evidence:
     called, and for which round. `lines`: the tasks on the topic of results, with their states;
     None if there is no such topic. `of_batch`: the batch's tasks, and whether each was loaded.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
-    `once`: the runs of tasks that must not run twice.
+    `handler_runs`: those of tasks that must not run twice, and of some that may.
     `uses`: of what the limits of types and the named ones allow, `use_limits`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     `joins`: follow-ups that wait for their siblings.
@@ -247,7 +247,7 @@ class Evidence:
     ends_told: Sequence[tuple[float, int]] = ()
     of_batch: Mapping[int, bool] = field(default_factory=dict)
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    once: Sequence[RunOnce] = ()
+    handler_runs: Sequence[HandlerRun] = ()
     uses: Sequence[Use] = ()
     use_limits: Mapping[str, UseLimit] = field(default_factory=dict)
     takings: Sequence[Taking] = ()

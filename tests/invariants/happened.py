@@ -278,8 +278,8 @@ class UseLimit:
 
 
 @dataclass(slots=True)
-class RunOnce:
-    """A run of a task that must not run twice: when its handler began, and ended by itself.
+class HandlerRun:
+    """A run of a task: when its handler began, and ended by itself. `once`: it must not run twice.
 
     Both are in the order of events; a run that was cut off has no end.
     """
@@ -287,3 +287,4 @@ class RunOnce:
     task_id: int
     begun: float
     ended: float | None = None
+    once: bool = True

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
+from math import inf
 
 from docllm.schemas.task.owner import agent_of
 from tests.invariants.evidence import Evidence
@@ -39,13 +40,13 @@ class History:
         moves = self._moves.get(task_id, ())
         return [move for move in moves if move.claims and after < move.order <= until]
 
-    def ended(self, task_id: int, owner: int) -> Move | None:
-        """Return the change of a task's row that ended this claim."""
+    def ended(self, task_id: int, owner: int, after: float = -inf) -> Move | None:
+        """Return the change of a task's row that ended this claim after an `order`."""
         return next(
             (
                 move
                 for move in self._moves.get(task_id, ())
-                if move.old_owner == owner != move.owner
+                if move.old_owner == owner != move.owner and move.order > after
             ),
             None,
         )

@@ -25,7 +25,7 @@ class Host:
     notes that a hook has run to its end, and `told` the same of a round of the batch. `spoil` lets
     a handler's process end with its next attempt. `at_once` notes that one more handler of `narrow`
     runs, or one less. `begin_use` notes the begin of a use of what is limited, and returns what
-    notes its end. `begin_once` does so for a run of a task that must not run twice.
+    notes its end. `begin_run` does so for a run of a task, and says whether it must not come twice.
     """
 
     die: Callable[[], None]
@@ -36,7 +36,7 @@ class Host:
     spoil: Callable[[], None] = lambda: None
     at_once: Callable[[int], None] = lambda _change: None
     begin_use: Callable[[str], Callable[[], None]] = lambda _limit: lambda: None
-    begin_once: Callable[[int], Callable[[], None]] = lambda _task_id: lambda: None
+    begin_run: Callable[[int, bool], Callable[[], None]] = lambda _task_id, _once: lambda: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -192,7 +192,7 @@ async def narrow(context: Context) -> object:
     at_once = HOST.get().at_once
     at_once(1)
     try:
-        return await chat(context)
+        return await _noted(context, once=False)
     finally:
         at_once(-1)
 
@@ -213,8 +213,13 @@ async def shared(context: Context) -> object:
 
 
 async def once(context: Context) -> object:
-    """Note the begin of a run that must not come twice, and its end, if nobody cuts it off."""
-    ends = HOST.get().begin_once(int(context.name.split()[1]))
+    """Make a call in a run that must not come twice."""
+    return await _noted(context, once=True)
+
+
+async def _noted(context: Context, *, once: bool) -> object:
+    """Make a call, and note the begin of the run, and its end, if nobody cuts it off."""
+    ends = HOST.get().begin_run(int(context.name.split()[1]), once)
     try:
         answer = await chat(context)
     except (asyncio.CancelledError, LeaseLostError):

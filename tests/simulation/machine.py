@@ -30,7 +30,7 @@ from docllm.schemas.settings.quota import (
     TenantDefaults,
 )
 from docllm.schemas.task.record.topics import Topics
-from tests.invariants.happened import LockUse, RunOnce, Use, UseLimit
+from tests.invariants.happened import HandlerRun, LockUse, Use, UseLimit
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
@@ -120,7 +120,7 @@ class Machine:
     lock_uses: list[LockUse] = field(default_factory=list)
     shared: bool = False
     uses: list[Use] = field(default_factory=list)
-    once: list[RunOnce] = field(default_factory=list)
+    handler_runs: list[HandlerRun] = field(default_factory=list)
     most_narrow: int = 0  # handlers of NARROW that ran at once in one agent
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     ends_told: list[tuple[int, int]] = field(default_factory=list)  # turn and round, of BATCH

@@ -33,7 +33,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.record.lanes import DESTINATIONS
-from tests.invariants.happened import LockUse, RunOnce, Use
+from tests.invariants.happened import HandlerRun, LockUse, Use
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -164,10 +164,10 @@ class AgentProgram(Program):
 
         return end
 
-    def _begin_once(self, task_id: int) -> Callable[[], None]:
+    def _begin_run(self, task_id: int, once: bool) -> Callable[[], None]:  # noqa: FBT001
         store = self._machine.store
-        run = RunOnce(task_id, store.turn())
-        self._machine.once.append(run)
+        run = HandlerRun(task_id, store.turn(), once=once)
+        self._machine.handler_runs.append(run)
 
         def end() -> None:
             if self.running:
@@ -191,7 +191,7 @@ class AgentProgram(Program):
                 told=self._told,
                 at_once=self._count_narrow,
                 begin_use=self._begin_use,
-                begin_once=self._begin_once,
+                begin_run=self._begin_run,
             )
         )
         machine, parts = self._machine, await self._machine.parts()

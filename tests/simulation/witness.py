@@ -159,7 +159,7 @@ class _Witness:
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
             uses=world.machine.uses,
-            once=world.machine.once,
+            handler_runs=world.machine.handler_runs,
             use_limits=USE_LIMITS,
             type_slots={NARROW: (NARROW_SLOTS, world.machine.most_narrow)},
             lost_outputs=list(self._lost_outputs()),

@@ -40,7 +40,7 @@ from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import reply, task, task_attempt, task_result
-from docllm.schemas.task.failures import AttemptOutcome
+from docllm.schemas.task.failures import AttemptOutcome, ErrorClass
 from docllm.schemas.task.hooks import Hooked
 from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.record.topics import RESULTS
@@ -67,6 +67,11 @@ _UNLOSE = (
     .values(losses=task.c.losses - select(func.count()).where(_OF_CLAIM).scalar_subquery())
 )
 _FOUND = delete(task_attempt).where(_OF_CLAIM)
+_CUT_OFF = (
+    update(task)
+    .where(task.c.id.in_(bindparam("ids", expanding=True)))
+    .values(losses=task.c.losses + 1)
+)
 _HAS_REPLY = exists().where(
     reply.c.task_id == task_attempt.c.task_id, reply.c.owner == task_attempt.c.lost_owner
 )
@@ -115,6 +120,7 @@ def settle(
     orders: list[Order] = []
     if len(succeeded) < len(chosen):
         others = [pair for pair in chosen if not isinstance(pair[1], Succeeded)]
+        _count_cut_off(connection, accepted)
         state_changes.write(connection, group, others)
         _write_attempts(connection, others, now_utc_s, release)
         letters = dead_letters.write(
@@ -211,6 +217,20 @@ def _take_back_losses(connection: Connection, late: Sequence[Settlement]) -> Non
     values = [{"of_task": task_id, "of_owner": owner} for task_id, owner in claims]
     connection.execute(_UNLOSE, values)
     connection.execute(_FOUND, values)
+
+
+def _count_cut_off(connection: Connection, accepted: Sequence[Settlement]) -> None:
+    """Count the runs that were cut off, whatever becomes of their outcomes."""
+    if cut_off := [each.row.task_id for each in accepted if _was_cut_off(each.outcome)]:
+        execute_by_ids(connection, _CUT_OFF, cut_off)
+
+
+def _was_cut_off(outcome: Outcome) -> bool:
+    """Return whether a run had begun, and nobody saw its end."""
+    if isinstance(outcome, Dead):
+        failure = outcome.failure
+        return failure.error_class == ErrorClass.WORKER_LOST and not failure.keeps_losses
+    return isinstance(outcome, Released) and outcome.cut_off
 
 
 def _keep_late_answers(connection: Connection, refused: Sequence[Settlement]) -> None:

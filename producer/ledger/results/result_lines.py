@@ -91,9 +91,9 @@ class ExportedTask:
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
     id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
-    `notes` are those beside the result, by kind. `losses` counts the attempts that were lost with
-    their agents. `overrides` ran in place of fields of the line. `unpriced` counts the calls whose
-    cost is unknown.
+    `notes` are those beside the result, by kind. `losses` counts the runs that were cut off
+    by the end of their agents. `overrides` ran in place of fields of the line. `unpriced` counts
+    the calls whose cost is unknown.
     """
 
     task_id: int

@@ -26,7 +26,7 @@ from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.states import Status
 from tests.contract.support.ledger_dead import delivered, replayed
 from tests.support.handlers import completion
-from tests.support.ledger_database import BATCH, GROUP, RETRY, SPENT, LedgerDatabase
+from tests.support.ledger_database import BATCH, DEAD, GROUP, RETRY, SPENT, LedgerDatabase
 
 TYPE = "document"
 UNSEEN = Dead(
@@ -183,6 +183,16 @@ def test_a_task_that_no_agent_runs_is_not_dead(ledger_db: LedgerDatabase) -> Non
     assert ledger_db.claim(given_back.task_id, ledger_db.agent().next_owner()) is (
         ClaimAnswer.CLAIMED
     )
+
+
+def test_a_run_that_its_own_agent_cut_off_is_a_loss(ledger_db: LedgerDatabase) -> None:
+    """A replay runs the task again, and the handler may look whether it has happened."""
+    lease = ledger_db.agent()
+    (stopped, owner), (gave_up, other) = claimed(ledger_db, lease, "stopped", "gave up")
+    ledger_db.settle(stopped, owner, UNSEEN)
+    ledger_db.settle(gave_up, other, DEAD)
+
+    assert [ledger_db.task(row.task_id).losses for row in (stopped, gave_up)] == [1, 0]
 
 
 def guilty_deaths(ledger_db: LedgerDatabase, *keys: str) -> list[ResetTasks]:

@@ -587,6 +587,31 @@ def test_a_claim_released_before_a_call_leaves_no_attempt(ledger_db: LedgerDatab
     assert ledger_db.count(tables.task_attempt) == 0
 
 
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_a_run_that_was_cut_off_is_a_loss(ledger_db: LedgerDatabase, earlier: int) -> None:
+    """The next run may look whether it has changed something. From the fourth on it is counted."""
+    (task_id,) = ledger_db.load("a")
+    for _ in range(earlier):
+        ledger_db.settled(task_id, Released(SPENT))
+    assert ledger_db.task(task_id).losses == 0  # nothing of a handler had begun
+
+    ledger_db.settled(task_id, Released(SPENT, cut_off=True))
+
+    task = ledger_db.task(task_id)
+    assert (task.losses, task.lease_losses, task.attempt) == (1, 0, int(earlier > 0))
+
+
+def test_a_cut_off_run_of_a_lost_claim_is_one_loss(ledger_db: LedgerDatabase) -> None:
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    row = ledger_db.claimed(task_id, owner)
+    reaped(ledger_db, task_id)
+
+    assert ledger_db.settle(row, owner, Released(cut_off=True)) is Verdict.SETTLED
+
+    assert ledger_db.task(task_id).losses == 1
+
+
 def test_a_task_that_waits_for_its_output_keeps_the_attempt_that_it_paid_for(
     ledger_db: LedgerDatabase,
 ) -> None:

@@ -92,7 +92,7 @@ def test_a_task_whose_agent_is_killed_runs_once(deployment: Deployment, run: str
     key = min(cut_off).partition("/")[2]
     shown = deployment.producer("show", key)
     assert "it may have finished, so it does not run again" in shown
-    assert "1 agent was lost while it ran" in shown
+    assert "cut off 1 time by the end of its agent" in shown
     assert checker.not_ended_once(deployment.evidence()) == []
     deployment.producer("replay", "--id", key, "--yes")
     deployment.until_done()

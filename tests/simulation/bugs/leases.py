@@ -22,6 +22,7 @@ from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import (
     AHEAD_REVOCATIONS,
     AHEAD_ZOMBIES,
+    CUT_OFF,
     DATABASE_AWAY,
     ONCE,
     SLOW_REAPERS,
@@ -47,6 +48,14 @@ def _loss_not_counted(connection: Any, group: str, rows: Any) -> None:
 
 def _not_taken_back(connection: Any, late: Any) -> None:
     """Leave the lost attempts of claims that settle late."""
+
+
+def _cut_off_uncounted(connection: Any, accepted: Any) -> None:
+    """Count no run that its own agent cut off."""
+
+
+def _all_given_back_counted(outcome: Any) -> bool:
+    return isinstance(outcome, Released)
 
 
 def _lost_unwritten(connection: Any, rows: Any, why: str) -> None:
@@ -91,6 +100,12 @@ BUGS = {
     "a reset writes no lost attempt": Bug("P2", replaced(reaping, "_write_lost", _lost_unwritten)),
     "a late settle leaves its loss": Bug(
         "P2", replaced(settling, "_take_back_losses", _not_taken_back), ZOMBIES
+    ),
+    "a run that is cut off counts no loss": Bug(
+        "P2", replaced(settling, "_count_cut_off", _cut_off_uncounted), CUT_OFF
+    ),
+    "a claim that never began counts a loss": Bug(
+        "P2", replaced(settling, "_was_cut_off", _all_given_back_counted), AHEAD_REVOCATIONS
     ),
     "a reaper lets a task run again that must not": Bug(
         "P4", replaced(on_loss, "not_again", lambda *_: []), ONCE

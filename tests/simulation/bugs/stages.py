@@ -244,6 +244,7 @@ ONCE: Stage = {
     "again": False,
     "events": [(4.0 * turn, ("kill", "drain", "zombie")[turn % 3]) for turn in range(1, 14)],
 }
+CUT_OFF: Stage = {**ONCE, "kinds": {"narrow": 1}}  # the same with tasks that run again
 NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
 # All tasks use what the group's limits allow.
 SHARED: Stage = {**_BUSY, **_PLAIN, "kinds": {"shared": 1}, "tasks": 20, "events": []}

@@ -13,7 +13,7 @@ from docllm.agent.handlers import BlockingContext, Context
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.ports import Call, CallFailed, Reply
-from docllm.agent.ports.outcome import Dead, Outcome, Released, Spent
+from docllm.agent.ports.outcome import Dead, Outcome, Released, Spent, Succeeded
 from docllm.agent.process.containment import cancel
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import Disposition, ErrorClass
@@ -33,8 +33,8 @@ def end_attempt() -> None:
 
 def ended(
     function: Callable[[Any], Awaitable[Any]], types: dict[str, TypeConfig], **attempt: Any
-) -> Outcome | None:
-    """Return how a coroutine's attempt ends that is cancelled; None if it is given back."""
+) -> Outcome:
+    """Return how a coroutine's attempt ends that is cancelled."""
     begun = asyncio.Event()
 
     async def begin(context: Context) -> Any:
@@ -44,19 +44,16 @@ def ended(
     run = partial(FUNCTIONS.run_async, begin)
     harness = handlers_harness(document=run, types=types)
 
-    async def play() -> Outcome | None:
+    async def play() -> Outcome:
         work = asyncio.ensure_future(harness.handlers.run(harness.attempt(**attempt)))
         await begun.wait()
         cancel(work)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            return None
+        return await work
 
     return asyncio.run(play())
 
 
-def of_reason(outcome: Outcome | None) -> str:
+def of_reason(outcome: Outcome) -> str:
     """Return why a task is dead that may have finished."""
     assert isinstance(outcome, Dead)
     assert outcome.disposition is Disposition.WORKER_LOST
@@ -70,8 +67,8 @@ async def hang(_context: Any) -> None:
 
 
 def test_a_cancelled_coroutine_is_dead_once_it_began() -> None:
-    """Otherwise the next agent would begin it anew."""
-    assert ended(hang, {}) is None
+    """Otherwise the next agent begins it anew, and tells it of this run."""
+    assert ended(hang, {}) == Released(cut_off=True)
     assert of_reason(ended(hang, ONCE)) == "its agent stopped, or its claim was over"
 
 
@@ -85,8 +82,7 @@ def test_a_coroutine_that_ends_as_it_is_cancelled_has_its_own_end() -> None:
 
     outcome = ended(tidy, ONCE)
 
-    assert not isinstance(outcome, Dead)
-    assert outcome is not None
+    assert isinstance(outcome, Succeeded)
 
 
 def test_a_thread_that_goes_on_is_not_begun_beside_itself() -> None:
@@ -135,7 +131,7 @@ def test_a_lost_lease_ends_a_run_that_began(types: dict[str, TypeConfig], *, aga
 
     assert harness.llm.calls == []
     if again:
-        assert outcome == Released()
+        assert outcome == Released(cut_off=True)
     else:
         assert of_reason(outcome) == "its agent lost its lease"
 
@@ -161,8 +157,7 @@ class EndingPermits:
 def test_a_chat_is_dead_once_its_call_was_sent() -> None:
     """A release before the call is no loss: nothing has happened."""
     waiting = handlers_harness(types=ONCE)
-    with pytest.raises(asyncio.CancelledError):
-        waiting.run(call_permits=EndingPermits())
+    assert waiting.run(call_permits=EndingPermits()) == Released()
     sent = handlers_harness(types=ONCE, llm=EndingLLM([]))
     noted: list[Spent] = []
 

@@ -114,7 +114,7 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
 
     for expected in (
         "task k of batch b: dead\n",
-        "1 of 5 attempts counted, 2 agents were lost while it ran, replayed 3 times\n",
+        "1 of 5 attempts counted, cut off 2 times by the end of its agent, replayed 3 times\n",
         "permanent, TOO_LONG, fingerprint abab",
         "its record: topic docllm.tasks, partition 3, offset 17\n",
         "attempt 1, dead: TOO_LONG, 1.5 s, 10+5 tokens, cost 0.0003",

@@ -5,7 +5,7 @@ import pytest
 from docllm.schemas.task.states import Status
 from tests.invariants.calls import begun_twice
 from tests.invariants.evidence import Attempt, Evidence, Task
-from tests.invariants.happened import Move, RunOnce
+from tests.invariants.happened import HandlerRun, Move
 
 P, R, T, D = Status.PENDING, Status.PROCESSING, Status.RETRYING, Status.DEAD
 OWNER = 7
@@ -46,7 +46,7 @@ def test_a_second_run_needs_a_reason(
         tasks=[Task(1, "b/a", int(R))],
         attempts=attempts,
         moves=[CLAIM, *moves],
-        once=[RunOnce(1, 2.0, ended), RunOnce(1, 5.0)],
+        handler_runs=[HandlerRun(1, 2.0, ended), HandlerRun(1, 5.0)],
     )
 
     assert len(begun_twice(run)) == odd
@@ -54,6 +54,6 @@ def test_a_second_run_needs_a_reason(
 
 def test_one_run_needs_none() -> None:
     """It may be cut off: its task is dead."""
-    run = Evidence(frozenset({"b/a"}), [Task(1, "b/a", int(D))], once=[RunOnce(1, 2.0)])
+    run = Evidence(frozenset({"b/a"}), [Task(1, "b/a", int(D))], handler_runs=[HandlerRun(1, 2.0)])
 
     assert begun_twice(run) == []
