@@ -1,7 +1,8 @@
 """The tests that take long: they begin first, dealt out among the workers.
 
 `tests/longest.txt` names a file, or a test by its id, with about the seconds of the longest test on
-two quiet cores: only their order counts. A run prints the lines that the list lacks.
+two quiet cores: only their order counts. A file with 0 is not dealt out: each worker that got one
+of its tests would start the same servers. A run prints the lines that the list lacks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +54,7 @@ def missing(took: Iterable[tuple[str, float]], seconds: Mapping[str, int]) -> li
     """Return the lines that the list lacks, the longest first."""
     longest: dict[str, float] = {}
     for test, took_s in took:
-        if took_s > MISSED_S and not known_s(test, seconds):
+        if took_s > MISSED_S and seconds.keys().isdisjoint({test, file_of(test)}):
             longest[file_of(test)] = max(took_s, longest.get(file_of(test), 0.0))
     lacking = sorted(((took_s, name) for name, took_s in longest.items()), reverse=True)
     return [f"{took_s:.0f} {name}" for took_s, name in lacking]
