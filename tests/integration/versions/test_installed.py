@@ -147,24 +147,6 @@ def test_a_command_never_runs_a_file_of_the_current_folder(programs: Path, hosti
     assert "taken" not in loaded.stdout + ended.stdout + ended.stderr + exported.stdout
 
 
-def test_a_handler_of_the_current_folder_answers_documents(programs: Path, tmp_path: Path) -> None:
-    """A module beside the settings serves the built-in type, in an agent of an installation."""
-    handler = 'async def greet(context):\n    return {"hello": context.task.key}\n'
-    (tmp_path / "answering.py").write_text(handler)
-    (tmp_path / "docllm.toml").write_text('[types.document]\nhandler = "answering:greet"\n')
-    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps({"id": "a", "prompt": "Say hello"}))
-    docllm = programs / "docllm"
-
-    loaded = run(tmp_path, docllm, "load", "tasks.jsonl")
-    ended = run(tmp_path, docllm, "agent", "--until-done", "--rehearsal")
-    exported = run(tmp_path, docllm, "export", "results.jsonl")
-
-    assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
-    result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
-    assert (result["status"], result["result"]) == ("succeeded", {"hello": "a"})
-    assert "warning" not in loaded.stderr + exported.stderr
-
-
 OWN_MODULES = """
 import agent, producer.names, schemas
 
@@ -176,21 +158,31 @@ def greet_apart(context):
 """
 
 
+OWN_HANDLERS = """
+[types.document]
+handler = "answering:greet"
+[types.apart]
+handler = "answering:greet_apart"
+[types.process]
+handler = "answering:greet"
+run = "process"
+"""
+
+
 @pytest.mark.parametrize("command", ["docllm agent", "python -P -m agent"])
-@pytest.mark.parametrize(
-    "handler",
-    ['"answering:greet"', '"answering:greet_apart"', '"answering:greet"\nrun = "process"'],
-)
-def test_a_handler_gets_the_modules_beside_it(
-    programs: Path, tmp_path: Path, command: str, handler: str
-) -> None:
-    """A user's own modules are what a handler imports; one is in a folder without `__init__`."""
+def test_a_handler_gets_the_modules_beside_it(programs: Path, tmp_path: Path, command: str) -> None:
+    """A module beside the settings serves types, the built-in one too, wherever its handlers run.
+
+    A user's own modules are what it imports; one is in a folder without `__init__`.
+    """
     for name in ("agent", "producer/names", "schemas"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(f'NAME = "own {name}"\n')
     (tmp_path / "answering.py").write_text(OWN_MODULES)
-    (tmp_path / "docllm.toml").write_text(f"[types.document]\nhandler = {handler}\n")
-    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps({"id": "a", "prompt": "Say hello"}))
+    (tmp_path / "docllm.toml").write_text(OWN_HANDLERS)
+    types = ("document", "apart", "process")
+    tasks = [{"id": name, "type": name, "prompt": "Say hello"} for name in types]
+    (tmp_path / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
     program, *words = command.split()
 
     loaded = run(tmp_path, programs / "docllm", "load", "tasks.jsonl")
@@ -198,8 +190,10 @@ def test_a_handler_gets_the_modules_beside_it(
     exported = run(tmp_path, programs / "docllm", "export", "results.jsonl")
 
     assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
-    result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
-    assert result["result"] == ["own agent", "own producer/names", "own schemas"]
+    assert "warning" not in loaded.stderr + exported.stderr
+    results = map(orjson.loads, (tmp_path / "results.jsonl").read_bytes().splitlines())
+    own = ["own agent", "own producer/names", "own schemas"]
+    assert {row["id"]: row["result"] for row in results} == dict.fromkeys(types, own)
 
 
 @pytest.mark.parametrize("program", ["agent", "producer"])
