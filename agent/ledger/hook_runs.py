@@ -7,6 +7,7 @@ and the result of the former agent is ignored.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -146,25 +147,32 @@ def due_ids(
 
     With `ahead_s`, hooks that will be due within this time are included.
     """
-    parts = [_oldest(group, kind, most, ahead_s).subquery() for kind in sorted(kinds)]
-    if not parts:
+    if not kinds:
         return []
+    values = {"of_group": group, "most": most, "ahead_s": ahead_s}
+    return list(connection.execute(_due(tuple(sorted(kinds))), values).scalars())
+
+
+@lru_cache(maxsize=100)
+def _due(kinds: tuple[HookKind, ...]) -> Select[tuple[int]]:
+    """Return the statement of `due_ids`; it is built once, since agents look every second."""
+    parts = [_oldest(kind).subquery() for kind in kinds]
     oldest = union_all(*(select(part) for part in parts)).subquery()
-    of_all = select(oldest.c.id).order_by(oldest.c.due_at, oldest.c.id).limit(most)
-    return list(connection.execute(of_all).scalars())
+    of_all = select(oldest.c.id).order_by(oldest.c.due_at, oldest.c.id)
+    return of_all.limit(bindparam("most"))
 
 
-def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tuple[int, datetime]]:
+def _oldest(kind: HookKind) -> Select[tuple[int, datetime]]:
     query = select(hook.c.id, hook.c.due_at).where(
-        hook.c.group_name == group,
+        hook.c.group_name == bindparam("of_group"),
         hook.c.state == int(HookState.WAITS),
         hook.c.type == kind[0],
         hook.c.event == str(kind[1]),
-        hook.c.due_at < (utc_after(ahead_s) if ahead_s else utc_now()),
+        hook.c.due_at < utc_after(bindparam("ahead_s")),
     )
     return query.with_hint(hook, "FORCE INDEX (ix_hook_due)", "mysql").order_by(
         hook.c.due_at
-    ).limit(most)  # fmt: skip
+    ).limit(bindparam("most"))  # fmt: skip
 
 
 def lease_due(

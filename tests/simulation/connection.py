@@ -1,14 +1,14 @@
-"""A connection that caches how SQLAlchemy compiles the product's constant statements.
+"""A connection that caches how SQLAlchemy compiles the statements that the product builds once.
 
 Each agent runs these every second. All other statements go SQLAlchemy's own way. So does a failing
 one, for the error that the product knows.
 """
 
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, Executable, Insert, IteratorResult
 from sqlalchemy.engine.interfaces import Dialect
@@ -51,33 +51,43 @@ class Ready:
 
 
 class QuickConnection(Connection):
-    """A connection to SQLite; `constants` caches compiled statements by their identity."""
+    """A connection to SQLite; `constants` has the compiled statements that were executed twice.
+
+    Others are built for each call, and forgotten after it. With `is_quick` False, SQLAlchemy
+    executes all.
+    """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._raw: Any = self.connection.dbapi_connection
-        modules = [module for name, module in sys.modules.items() if name.startswith("docllm.")]
-        statements = [
-            value
-            for module in modules
-            for value in vars(module).values()
-            if isinstance(value, Executable)
-        ]
-        prepared = {id(statement): _ready(statement, engine.dialect) for statement in statements}
-        self.constants = {key: ready for key, ready in prepared.items() if ready}
+        self.is_quick = True
+        self.constants: WeakKeyDictionary[Executable, Ready | None] = WeakKeyDictionary()
+        self._executed: WeakSet[Executable] = WeakSet()
 
     def execute(self, statement: Any, parameters: Any = None, **options: Any) -> Any:
         """Execute a statement like SQLAlchemy.
 
         A constant statement's result has only what the product uses.
         """
-        ready = self.constants.get(id(statement))
+        ready = self._constant(statement)
         if ready is None or isinstance(parameters, list) or options:
             return super().execute(statement, parameters, **options)
         try:
             return ready.run(self._raw, parameters or {})
         except sqlite3.Error:
             return super().execute(statement, parameters)
+
+    def _constant(self, statement: Executable) -> Ready | None:
+        try:
+            return self.constants[statement]
+        except KeyError:
+            if not self.is_quick:
+                return None
+        if statement not in self._executed:
+            self._executed.add(statement)
+            return None
+        self.constants[statement] = ready = _ready(statement, self.dialect)
+        return ready
 
 
 def _ready(statement: Any, dialect: Dialect) -> Ready | None:

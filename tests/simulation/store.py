@@ -171,8 +171,9 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         self.raw = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self.raw.execute("PRAGMA synchronous=OFF")
-        self.raw.create_function("strftime", -1, self._strftime)
-        self.raw.create_function("julianday", 1, self._julianday)
+        # As SQLite's own, they are called once in a statement and not for each row.
+        self.raw.create_function("strftime", -1, self._strftime, deterministic=True)
+        self.raw.create_function("julianday", 1, self._julianday, deterministic=True)
         self.raw.create_function("sim_turn", 0, self._count)
         self.raw.create_function("sim_clock", 0, self._clock)
         self.raw.create_function("sim_look", 0, self._look)
