@@ -6,10 +6,21 @@ statement, so that an end costs the same whatever the size of its batch.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, and_, case, func, insert, or_, select
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+)
 
 from docllm.producer.ledger import hook_orders, replay_progress, tally
 from docllm.producer.ledger.status import batch_status
@@ -37,10 +48,17 @@ def done(connection: Connection, group: str, ids: Sequence[int] | None = None) -
     }
     if None in replayed:
         return []
+    values = {"of_group": group, "replayed": sorted(filter(None, replayed)), "ids": ids}
+    return list(connection.execute(_done(of_ids=ids is not None), values).all())
+
+
+@cache
+def _done(*, of_ids: bool) -> Select[Any]:
+    """Return the statement of `done`; it is built once."""
     since = (
         select(hook_type.c.since)
         .where(
-            hook_type.c.group_name == group,
+            hook_type.c.group_name == bindparam("of_group"),
             hook_type.c.type == OF_BATCHES[0],
             hook_type.c.event == str(OF_BATCHES[1]),
         )
@@ -56,19 +74,19 @@ def done(connection: Connection, group: str, ids: Sequence[int] | None = None) -
         .subquery()
     )
     closed = [
-        batch.c.group_name == group,
+        batch.c.group_name == bindparam("of_group"),
         or_(
             batch.c.closed_at.is_not(None),
             and_(batch.c.cancelled_at.is_not(None), batch.c.note == Origin.LOAD.value),
         ),
         or_(batch.c.archived_at.is_(None), batch.c.archived_at >= since),
-        batch.c.name.not_in(sorted(filter(None, replayed))),
+        batch.c.name.not_in(bindparam("replayed", expanding=True)),
     ]
-    if ids is not None:
-        closed.append(batch.c.id.in_(ids))
+    if of_ids:
+        closed.append(batch.c.id.in_(bindparam("ids", expanding=True)))
     sums = _sums(select(batch.c.id).where(*closed))
     ends = func.coalesce(sums.c.ends, 0)
-    query = (
+    return (
         select(
             batch.c.id,
             batch.c.name,
@@ -95,7 +113,6 @@ def done(connection: Connection, group: str, ids: Sequence[int] | None = None) -
         .order_by(batch.c.id)
         .limit(PAGE)
     )
-    return list(connection.execute(query).all())
 
 
 def _sums(batches: Any) -> Any:

@@ -38,14 +38,18 @@ def _not_ordered_for_retries() -> AbstractContextManager[Any]:
 
 
 def _sums_of_one_task_less() -> AbstractContextManager[Any]:
-    sums = batch_ends._sums
+    sums, build = batch_ends._sums, batch_ends._done.__wrapped__
 
     def one_less(batches: Any) -> Any:
         own = sums(batches)
         open_tasks = (own.c.open - 1).label("open")
         return select(own.c.batch_id, open_tasks, own.c.ends, own.c.newest_at).subquery()
 
-    return patched(batch_ends, "_sums", one_less)
+    def done(*, of_ids: bool) -> Any:
+        with patched(batch_ends, "_sums", one_less):
+            return build(of_ids=of_ids)
+
+    return patched(batch_ends, "_done", done)
 
 
 def _ends_without_orders() -> AbstractContextManager[Any]:
