@@ -154,7 +154,7 @@ def due_ids(
 
 
 @lru_cache(maxsize=100)
-def _due(kinds: tuple[HookKind, ...]) -> Select[tuple[int]]:
+def _due(kinds: tuple[HookKind, ...]) -> Select[Any]:
     """Return the statement of `due_ids`; it is built once, since agents look every second."""
     parts = [_oldest(kind).subquery() for kind in kinds]
     oldest = union_all(*(select(part) for part in parts)).subquery()

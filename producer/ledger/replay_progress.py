@@ -122,6 +122,14 @@ _UNFINISHED = (  # built once, because every agent runs this query each second
 )
 
 
+_RUN = select(replay_run).where(replay_run.c.id == bindparam("run_id"))
+_ALIVE = (
+    select(agent.c.id)
+    .where(agent.c.group_name == bindparam("of_group"), agent_rows.alive())
+    .limit(1)
+)
+
+
 def unfinished(connection: Connection, group: str) -> list[ReplayRun]:
     """Return the stored runs that have not ended, the oldest first."""
     return [_run(row) for row in connection.execute(_UNFINISHED, {"of_group": group})]
@@ -140,7 +148,7 @@ def latest(connection: Connection, group: str, limit: int) -> list[ReplayRun]:
 
 def find(connection: Connection, run_id: int) -> ReplayRun | None:
     """Return a run with its counts, None if it does not exist."""
-    row = connection.execute(select(replay_run).where(replay_run.c.id == run_id)).first()
+    row = connection.execute(_RUN, {"run_id": run_id}).first()
     return None if row is None else _run(row)
 
 
@@ -168,8 +176,7 @@ def as_json(run: ReplayRun) -> dict[str, Any]:
 
 def any_agent(connection: Connection, group: str) -> bool:
     """Return whether an agent of the group, or a repair agent, is alive and applies stored runs."""
-    alive = select(agent.c.id).where(agent.c.group_name == group, agent_rows.alive()).limit(1)
-    return connection.execute(alive).first() is not None
+    return connection.execute(_ALIVE, {"of_group": group}).first() is not None
 
 
 def _run(row: Row[Any]) -> ReplayRun:

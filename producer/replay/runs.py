@@ -9,7 +9,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    false,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from docllm.producer.ledger import audit, replay_progress
 from docllm.producer.ledger.audit import AuditKind
@@ -286,6 +297,13 @@ def next_records(connection: Connection, run_id: int, after: int, limit: int) ->
     return ids
 
 
+_WAIT_S = (
+    select(seconds_until(replay_run.c.next_at))
+    .where(replay_run.c.id == bindparam("run_id"))
+    .with_for_update()
+)
+
+
 def wait_s(connection: Connection, run_id: int, rate: float) -> float:
     """Lock a run; return in how many seconds its rate lets items through.
 
@@ -293,8 +311,7 @@ def wait_s(connection: Connection, run_id: int, rate: float) -> float:
     rate. A time further ahead than one page can set it was written before a backward clock jump,
     and is ignored.
     """
-    query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
-    seconds = float(connection.execute(query.with_for_update()).scalar_one())
+    seconds = float(connection.execute(_WAIT_S, {"run_id": run_id}).scalar_one())
     return seconds if seconds < 2 * max(1.0, 1 / rate) else 0.0
 
 

@@ -52,10 +52,12 @@ class QuotaLimits:
     @property
     def given(self) -> dict[str, int]:
         """The limits that are set, by name."""
-        limits = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {
-            name: limit for name, limit in limits.items() if limit is not None and name != "charge"
-        }
+        limits = {name: getattr(self, name) for name in _NAMES}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+# Agents read the limits that are set twice a second, so their names are collected once.
+_NAMES = tuple(part.name for part in fields(QuotaLimits) if part.name != "charge")
 
 
 NO_LIMITS = QuotaLimits()
