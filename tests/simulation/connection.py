@@ -1,12 +1,13 @@
 """A connection that caches how SQLAlchemy compiles the statements that the product builds once.
 
-Each agent runs these every second. All other statements go SQLAlchemy's own way. So does a failing
-one, for the error that the product knows.
+Each agent runs these every second. All other statements go SQLAlchemy's own way, except for texts
+that are complete. So does a failing one, for the error that the product knows.
 """
 
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -22,6 +23,13 @@ class Changed:
     """The result of a statement without rows."""
 
     rowcount: int
+    returns_rows = False
+
+
+class Rows(IteratorResult[Any]):
+    """The rows of a statement."""
+
+    returns_rows = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class Ready:
         return (
             Changed(cursor.rowcount)
             if self.rows is None
-            else IteratorResult(self.rows, iter(cursor.fetchall()))
+            else Rows(self.rows, iter(cursor.fetchall()))
         )
 
 
@@ -77,6 +85,21 @@ class QuickConnection(Connection):
         except sqlite3.Error:
             return super().execute(statement, parameters)
 
+    def exec_driver_sql(
+        self, statement: str, parameters: Any = None, execution_options: Any = None
+    ) -> Any:
+        """Execute a text like SQLAlchemy; its result has only what the product uses."""
+        if parameters is not None or not self.is_quick:
+            return super().exec_driver_sql(statement, parameters, execution_options)
+        try:
+            cursor = self._raw.execute(statement)
+        except sqlite3.Error:
+            return super().exec_driver_sql(statement, None, execution_options)
+        if cursor.description is None:
+            return Changed(cursor.rowcount)
+        names = tuple(name for name, *_ in cursor.description)
+        return Rows(_columns(names), iter(cursor.fetchall()))
+
     def _constant(self, statement: Executable) -> Ready | None:
         try:
             return self.constants[statement]
@@ -90,19 +113,21 @@ class QuickConnection(Connection):
         return ready
 
 
+@lru_cache
+def _columns(names: tuple[str, ...]) -> SimpleResultMetaData:
+    return SimpleResultMetaData(names)
+
+
 def _ready(statement: Any, dialect: Dialect) -> Ready | None:
     """Return a compiled statement, or None if it cannot be constant.
 
     Its text may depend on its values, or SQLAlchemy may add values of its own.
     """
+    if isinstance(statement, Insert):
+        return None
     made = statement.compile(dialect=dialect)
     is_text = statement.__visit_name__ == "textclause"
-    if (
-        isinstance(statement, Insert)
-        or made.post_compile_params
-        or made.literal_execute_params
-        or made.update_prefetch
-    ):
+    if made.post_compile_params or made.literal_execute_params or made.update_prefetch:
         return None
     if is_text and not made.string.lstrip().startswith(("UPDATE", "DELETE")):
         return None

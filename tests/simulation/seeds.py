@@ -36,6 +36,7 @@ def of_this_code() -> int:
     return int.from_bytes(digest.digest()[:4])
 
 
+@cache
 def loaded(seeds: int = 1) -> list[Path]:
     """Return the project's files that so many runs load, sorted.
 

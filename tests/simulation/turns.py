@@ -60,7 +60,7 @@ class TurnWatch:
                 return take(selection, limit)
             self._selections[process.name] = selection
             kinds = {_kind(delivery) for delivery in _ready(selection)}
-            waiting = self._waiting(selection, kinds)
+            waiting = self._waiting(selection, kinds) if kinds else frozenset()
             taken = take(selection, limit)
             of_home = (
                 _kind(delivery) for delivery in taken if delivery.route == delivery.own_route

@@ -415,7 +415,7 @@ class World:
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
-            stack.enter_context(reached.counting(self.reached))
+            stack.enter_context(reached.noting(self.reached))
             stack.enter_context(self.turns.watching())
             stack.enter_context(self._heard())
             yield
@@ -438,7 +438,7 @@ class World:
 
         def changed(configured: ConfiguredQuotas, name: LimitName) -> Any:
             quota = find(configured, name)
-            if quota is None or not self.well:
+            if quota is None or not self.well or quota[1].rpd is None:
                 return quota
             return quota[0], replace(quota[1], rpd=None)
 
