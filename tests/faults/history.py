@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Executable, NullPool, create_engine, text
+from sqlalchemy import Executable, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Row
 
 from docllm.schemas.ledger.tables import tally
+from tests.integration.support.ledgers import engine
 from tests.invariants.counted import COLUMNS
 
 
@@ -84,7 +85,7 @@ _TRIGGERS = {
 
 def install(url: str) -> None:
     """Start to record a ledger's history."""
-    with create_engine(_driver(url), poolclass=NullPool).begin() as connection:
+    with engine(url).begin() as connection:
         for table, columns in _TABLES.items():
             connection.execute(
                 text(
@@ -105,14 +106,10 @@ def read(url: str, table: str) -> Iterable[Row[Any]]:
 
 def rows(url: str, query: Executable) -> Iterable[Row[Any]]:
     """Yield the rows of a query without holding them all."""
-    with create_engine(_driver(url), poolclass=NullPool).connect() as connection:
+    with engine(url).connect() as connection:
         yield from connection.execution_options(yield_per=10_000).execute(query)
 
 
 def seconds(moment: datetime) -> float:
     """Return a database time in seconds since 1970."""
     return moment.replace(tzinfo=UTC).timestamp()
-
-
-def _driver(url: str) -> str:
-    return url.replace("mysql://", "mysql+pymysql://")

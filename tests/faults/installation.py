@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Executable, NullPool, create_engine, delete, update
+from sqlalchemy import Executable, delete, update
 
 from docllm.schemas.ledger.sql import utc_after
 from docllm.schemas.ledger.tables import outbox, tally, task, task_loss
@@ -16,6 +16,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
+from tests.integration.support.ledgers import engine
 from tests.integration.support.programs import Program
 from tests.invariants.evidence import Evidence, Kill
 
@@ -124,12 +125,8 @@ class Installation:
         """Write to the ledger without docllm."""
         deployment = self.deployment
         here = f"sqlite:///{deployment.folder / 'docllm-data' / 'ledger.sqlite'}"
-        url = (
-            deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://")
-            if self.kafka
-            else here
-        )
-        with create_engine(url, poolclass=NullPool).begin() as connection:
+        url = deployment.environ["DOCLLM_DATABASE_URL"] if self.kafka else here
+        with engine(url).begin() as connection:
             for statement in statements:
                 connection.execute(statement)
 

@@ -74,7 +74,12 @@ class DatabaseServer(Server):
 
     def _connect(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
         return pymysql.connect(
-            host="127.0.0.1", port=self.port, user="docllm", connect_timeout=2, read_timeout=10
+            host="127.0.0.1",
+            port=self.port,
+            user="docllm",
+            connect_timeout=2,
+            read_timeout=10,
+            ssl_disabled=True,  # PyMySQL would load the system's certificates, for 25 ms of CPU
         )
 
     def _where(self) -> list[str]:

@@ -141,7 +141,7 @@ def test_a_lost_ledger_is_rebuilt(site: Deployment, database_server: DatabaseSer
     before = {task.name: task.value for task in site.ledger.tasks()}
     url = database_server.create_database(f"n{secrets.token_hex(4)}")
     site.environ["DOCLLM_DATABASE_URL"] = url
-    site.ledger = LedgerView(url.replace("mysql://", "mysql+pymysql://"))
+    site.ledger = LedgerView(url)
     site.llms[0].dial()
 
     said = follow(site, PAGE, "Start anew without a backup")

@@ -26,7 +26,7 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
     server: DatabaseServer = request.getfixturevalue("database_server")
     url = server.create_database(f"n{secrets.token_hex(4)}")
     deployment.environ["DOCLLM_DATABASE_URL"] = url
-    deployment.ledger = LedgerView(url.replace("mysql://", "mysql+pymysql://"))
+    deployment.ledger = LedgerView(url)
     deployment.producer("migrate")
     deployment.producer("topics", "apply")
 

@@ -109,7 +109,7 @@ def secured(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
         folder=tmp_path_factory.mktemp("secured"),
         group=name,
         bus=SecureBus(site.kafka),
-        ledger_url=url.replace("mysql://", "mysql+pymysql://"),
+        ledger_url=url,
         settings=settings,
         kafka=True,
     )

@@ -55,7 +55,7 @@ def group_on(kafka: Kafka, database: DatabaseServer, redis: Redis, *, folder: Pa
         folder=folder,
         group=name,
         bus=KafkaBus(kafka.bootstrap),
-        ledger_url=url.replace("mysql://", "mysql+pymysql://"),
+        ledger_url=url,
         settings=settings,
         kafka=True,
     )
