@@ -178,6 +178,7 @@ def test_an_event_loop_may_run(embedded: Deployment, monkeypatch: pytest.MonkeyP
         run = asyncio.create_task(batch.arun(rehearsal=True))
         while (await batch.astatus()).succeeded < 3:
             assert not run.done()
+            await asyncio.sleep(0.1)  # the agent needs the core
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run

@@ -116,8 +116,16 @@ def exported(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in map(orjson.loads, lines)}
 
 
+def attempts(key: str) -> int:
+    """Return how often a bad task is tried; what computes until it is ended shows it once."""
+    return 1 if key == "spin" else 2
+
+
 def load(deployment: Deployment, *keys: str, task_type: str = "fragile") -> None:
-    lines = [{"id": key, "type": task_type, "input": {"text": "x"}} for key in keys]
+    lines = [
+        {"id": key, "type": task_type, "input": {"text": "x"}, "max_attempts": attempts(key)}
+        for key in keys
+    ]
     deployment.producer("load", str(deployment.write_lines(lines)))
 
 
@@ -134,7 +142,7 @@ def test_the_end_of_a_process_costs_its_own_task_alone(embedded: Deployment) -> 
     assert all(ended[key]["attempts"] == 1 for key in good)
     reasons = {key: ended[key]["error"]["message"] for key in KINDS}
     assert {key: ended[key]["error"]["code"] for key in KINDS} == dict.fromkeys(KINDS, "HANDLER")
-    assert {ended[key]["attempts"] for key in KINDS} == {2}
+    assert {key: ended[key]["attempts"] for key in KINDS} == {key: attempts(key) for key in KINDS}
     assert reasons["abort"] == "its process ended by SIGABRT"
     assert reasons["segfault"] == "its process ended by SIGSEGV"
     assert reasons["sys.exit"] == "SystemExit: 0"
