@@ -1,7 +1,6 @@
 """Map over pages, then reduce, as separate tasks in whole programs, whoever is killed."""
 
 import signal
-from functools import partial
 from typing import Any
 
 import orjson
@@ -71,11 +70,6 @@ def exported(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in map(orjson.loads, lines)}
 
 
-def _have_ended(deployment: Deployment, tasks: int) -> bool:
-    states = [line["status"] for line in exported(deployment).values()]
-    return states.count("succeeded") >= tasks
-
-
 @repeated_on_embedded
 def test_pages_are_read_and_then_added_once_although_agents_are_killed(
     deployment: Deployment,
@@ -84,7 +78,7 @@ def test_pages_are_read_and_then_added_once_although_agents_are_killed(
     loaded(deployment, "a", "b", latency="0.2")
     for ended in (2, 12, 30):
         agent = deployment.agent("--slots", "4")
-        deployment.until(partial(_have_ended, deployment, ended), "pages end")
+        deployment.until_settled(ended)
         agent.signal(signal.SIGKILL)
         agent.wait()
 
