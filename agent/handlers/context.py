@@ -18,7 +18,7 @@ Wait = Callable[[Callable[[], Any]], Any]  # takes what begins a call; returns i
 
 
 class ContextCall(StrEnum):
-    """What a context asks of its attempt; a process may ask for nothing else."""
+    """A question of a context to its attempt; a process may ask nothing else."""
 
     DOCUMENT = "document"
     COMPLETE = "complete"
@@ -32,7 +32,7 @@ class ContextCall(StrEnum):
 
 
 class AttemptPort(Protocol):
-    """What a context needs of its attempt, in the agent and in a process: values and calls."""
+    """The attempt behind a context, in the agent or in a process: values and calls."""
 
     @property
     def task(self) -> TaskLine:
@@ -56,7 +56,7 @@ class AttemptPort(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the handler kept when it came back the last time."""
+        """The dict that the handler kept when it came back the last time."""
         ...
 
     @property
@@ -114,7 +114,7 @@ class Child(NamedTuple):
 
 
 class ContextValues:
-    """What a handler reads of its attempt without a call."""
+    """The values of an attempt that a handler reads without a call."""
 
     def __init__(self, attempt: AttemptPort) -> None:
         self._attempt = attempt
@@ -149,7 +149,7 @@ class ContextValues:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the last `ComeBackError` has kept; empty in the first run, and in a hook.
+        """The dict that the last `ComeBackError` has kept; empty in the first run, and in a hook.
 
         To keep a change, give the dict to the next `ComeBackError`.
         """
