@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 import orjson
 from prometheus_client import CollectorRegistry, generate_latest
@@ -178,7 +179,7 @@ class Exporter(Collector):
         self._clock = clock
         self._schema = schema
         self._reading: Reading | None = None
-        self._read_at_s = 0.0
+        self._began_at_s, self._read_at_s = -inf, 0.0
         self._told: set[Code] = set()  # what is wrong, and was logged
         self._order, self._order_since_s = 0, 0.0  # the oldest publish order, and its first reading
         self._registry = CollectorRegistry()
@@ -200,9 +201,13 @@ class Exporter(Collector):
             await self.read(readers)
             await self._clock.sleep(EVERY_S)
 
+    def is_due(self) -> bool:
+        """Return whether the last reading was begun some seconds ago, also if it failed."""
+        return self._clock.now_s() - self._began_at_s >= EVERY_S
+
     async def read(self, readers: GroupReaders) -> None:
         """Read the group once; keep the last reading if the ledger does not answer."""
-        began_s = self._clock.now_s()
+        began_s = self._began_at_s = self._clock.now_s()
         try:
             group_snapshot = await readers.transactions.read(
                 snapshot.read_snapshot, self._group, self._routes.label

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from docllm.producer.app import Parts
-from docllm.producer.metrics.exporter import EVERY_S, Exporter, GroupReaders
+from docllm.producer.metrics.exporter import Exporter, GroupReaders
 from docllm.producer.metrics.http_server import HttpPage
 from docllm.producer.metrics.scale import ScaleLimits
 from docllm.producer.serve.gate import HEALTH
@@ -23,7 +23,6 @@ class MetricsDoor:
     """Serves what `docllm exporter` serves."""
 
     def __init__(self, parts: Parts) -> None:
-        self._clock = parts.clock
         self._readers = GroupReaders(parts.transactions, parts.admin, parts.topics)
         self._exporter = Exporter(
             group=parts.topics.group,
@@ -33,7 +32,6 @@ class MetricsDoor:
             schema=migrations.own_revision(),
         )
         self._reading = asyncio.Lock()
-        self._read_at_s: float | None = None
 
     @property
     def routes(self) -> list[Route]:
@@ -46,8 +44,7 @@ class MetricsDoor:
 
     async def _page(self, page: HttpPage, _request: Request) -> Response:
         async with self._reading:
-            if self._read_at_s is None or self._clock.now_s() - self._read_at_s >= EVERY_S:
+            if self._exporter.is_due():
                 await soon(self._exporter.read(self._readers))
-                self._read_at_s = self._clock.now_s()
         answer = await asyncio.to_thread(page.answer)
         return Response(answer.body, answer.status, media_type=answer.content_type)
