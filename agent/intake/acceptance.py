@@ -45,6 +45,7 @@ from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.failures import Disposition
 from docllm.schemas.task.record.envelope import is_letter, record_bytes
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -201,8 +202,8 @@ class Intake:
             rejected += await self._accept(batch_name, tasks)
         if rejected:
             log.warning(
-                "%d records of the inbox are quarantined, the first: %s",
-                len(rejected),
+                "%s of the inbox quarantined, the first: %s",
+                number_of(len(rejected), "record"),
                 rejected[0].reason,
                 extra={"code": Code.RECORD_QUARANTINED},
             )

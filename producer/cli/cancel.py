@@ -17,6 +17,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.states import WAITING, Status
+from docllm.schemas.text.wording import number_of
 
 
 async def cancel(config: Config, options: argparse.Namespace) -> int:
@@ -47,7 +48,7 @@ async def _cancel_batch(
         total += count
     note = "" if is_new else " (it was cancelled before)"
     answer.say(
-        f"batch {name}{note}: {total} waiting tasks are cancelled; "
+        f"batch {name}{note}: {number_of(total, 'waiting task')} cancelled; "
         "running tasks finish and are not tried again; nothing can be loaded into the batch",
         batch=name,
         cancelled=total,

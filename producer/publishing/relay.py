@@ -20,6 +20,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.record.envelope import Outgoing
 from docllm.schemas.task.record.topics import RESULTS, Topics
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +156,8 @@ class Relay:
         if permanent:
             crash.reach("publish.refused")
             log.warning(
-                "%d records are permanently refused by their topic: %s",
-                len(permanent),
+                "%s permanently refused by the topic: %s",
+                number_of(len(permanent), "record"),
                 next(iter(permanent.values())).reason,
                 extra={"code": Code.RECORD_UNDELIVERABLE},
             )

@@ -126,7 +126,7 @@ def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Ite
         yield f"{RECORD}{number} stays: {shown(reason, 500)}"
     more = report.run.counts.get(ItemState.UNREAD, 0) - len(unread)
     if more > 0:
-        yield f"... and {more} more records"
+        yield f"... and {number_of(more, 'more record')}"
     if report.unsent:
         yield "some records are not on their topic yet; any agent sends them"
 

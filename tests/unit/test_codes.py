@@ -20,7 +20,7 @@ TELLS = "the line only tells; it follows one that has a code, or what a person h
 NO_CODE = {
     "%d losses are undone: their tasks only ran beside a task that killed its agent": TELLS,
     "%s of lost agents or with overdue claims may run again, %d died of their losses: %s": TELLS,
-    "%d waiting tasks had no record on their topic; they are published again": MENDS,
+    "%s without a record on the topic: published again": MENDS,
     "%s not committed: %s": MENDS,
     "%s of agents that are gone can run again": MENDS,
     "%s; docllm continues by itself": MENDS,

@@ -13,6 +13,7 @@ from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.states import Status
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +88,8 @@ class Sweeper:
     def _ordered(self, count: int) -> int:
         if count:
             crash.reach("sweep.ordered")
-            log.warning(
-                "%d waiting tasks had no record on their topic; they are published again", count
-            )
+            waiting = number_of(count, "waiting task")
+            log.warning("%s without a record on the topic: published again", waiting)
         return count
 
     def _topics_by_status(self, oldest_ms: Mapping[str, int | None]) -> list[sweeping.StatusTopics]:

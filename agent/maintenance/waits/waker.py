@@ -95,7 +95,7 @@ class Waker:
             page = await self.transactions.write(waking.call_up_due, self.group)
             if not page.seen:
                 return
-            self._send(page.orders, "their time has come")
+            self._send(page.orders, "the time has come")
 
     async def _ask_for_joins(self, now_s: float) -> None:
         """Call up the joins of the next parents whose siblings have ended unnoticed."""
@@ -103,7 +103,7 @@ class Waker:
         keys = await read(joins.pages_of_keys, group, self._joins_after)
         if keys and (ended := await read(joins.ended, group, keys)):
             orders = await self.transactions.write(joins.call_up, group, ended)
-            self._send(orders, f"they waited {wait_text(WaitReason.CHILDREN, '')}")
+            self._send(orders, f"waited {wait_text(WaitReason.CHILDREN, '')}")
         self._joins_after = keys[-1] if len(keys) == joins.PAGE else ""
         if not self._joins_after:
             self._joins_from_s = now_s + JOINS_S
@@ -150,7 +150,7 @@ class Waker:
             few = self._only_few and ended.reason is WaitReason.ROUTE
             limit = FEW if few else waking.PAGE
             page = await self.transactions.write(waking.call_up_told, self.group, ended, limit)
-            self._send(page.orders, f"they waited {wait_text(ended.reason, ended.key)}")
+            self._send(page.orders, f"waited {wait_text(ended.reason, ended.key)}")
             any_few = any_few or (few and bool(page.orders))
             if few or not page.seen:
                 self._ended.popleft()
