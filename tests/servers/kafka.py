@@ -73,6 +73,24 @@ def classes() -> Path:
     return cache() / f"kafka-{VERSION}.jsa"
 
 
+def java(main: str, memory: str) -> list[str]:
+    """Return the command line of a program among the jars, to which its arguments are added."""
+    return [
+        program("java", package="default-jre-headless"),
+        f"-Xmx{memory}",
+        *CHEAP,
+        # Another Java, or one with other options, warns of the archive and reads the jars.
+        *([f"-XX:SharedArchiveFile={classes()}"] if classes().exists() else []),
+        "-Xlog:disable",
+        "-Xlog:all=warning:stderr",  # stdout has the records that a consumer prints
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Dlog4j2.level=WARN",
+        "-cp",
+        f"{libraries()}/*",
+        main,
+    ]
+
+
 def fetch() -> None:
     """Download the broker's jars, and archive its classes.
 
@@ -138,7 +156,7 @@ class Kafka(Server):
         )
         self.run(
             [
-                *self._java("kafka.tools.StorageTool", "128m"),
+                *java("kafka.tools.StorageTool", "128m"),
                 "format",
                 "-t",
                 self.cluster_id,
@@ -149,7 +167,7 @@ class Kafka(Server):
 
     def command(self) -> Sequence[str]:
         """Return the broker's command line."""
-        return [*self._java("kafka.Kafka", "512m"), str(self._properties)]
+        return [*java("kafka.Kafka", "512m"), str(self._properties)]
 
     def ready(self) -> bool:
         """Return whether the broker lists its topics."""
@@ -195,7 +213,7 @@ class Kafka(Server):
         shown = [f"--property=print.{part}=true" for part in ("headers", "key")]
         done = subprocess.run(
             [
-                *self._java("org.apache.kafka.tools.consumer.ConsoleConsumer", "128m"),
+                *java("org.apache.kafka.tools.consumer.ConsoleConsumer", "128m"),
                 f"--bootstrap-server={self.bootstrap}",
                 f"--topic={topic}",
                 "--from-beginning",
@@ -209,23 +227,6 @@ class Kafka(Server):
         )
         return done.stdout.splitlines()
 
-    def _java(self, main: str, memory: str) -> list[str]:
-        java = program("java", package="default-jre-headless")
-        return [
-            java,
-            f"-Xmx{memory}",
-            *CHEAP,
-            # Another Java, or one with other options, warns of the archive and reads the jars.
-            *([f"-XX:SharedArchiveFile={classes()}"] if classes().exists() else []),
-            "-Xlog:disable",
-            "-Xlog:all=warning:stderr",  # stdout has the records that a consumer prints
-            "-XX:+ExitOnOutOfMemoryError",
-            "-Dlog4j2.level=WARN",
-            "-cp",
-            f"{libraries()}/*",
-            main,
-        ]
-
 
 class _Archiving(Kafka):
     """A Kafka node that archives its classes when it ends."""
@@ -235,8 +236,8 @@ class _Archiving(Kafka):
         return self.folder / "classes.jsa"
 
     def command(self) -> Sequence[str]:
-        java, *options = super().command()
-        return [java, f"-XX:ArchiveClassesAtExit={self.archive}", *options]
+        first, *options = super().command()
+        return [first, f"-XX:ArchiveClassesAtExit={self.archive}", *options]
 
 
 def _new_id() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from tests.integration.support.deployment import Deployment
-from tests.servers.kafka import libraries
+from tests.servers.kafka import java
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 PATIENCE_S = 240.0
@@ -69,8 +70,8 @@ def _prepare(deployment: Deployment) -> None:
     )
     main = f'exec {sys.executable} -m docllm "$@" --group {deployment.group}'
     _program(deployment, "docllm", main)
-    tool = f'exec java -Xmx96m -cp "{libraries()}/*" org.apache.kafka.tools.TopicCommand "$@"'
-    _program(deployment, "kafka-topics.sh", tool)
+    tool = shlex.join(java("org.apache.kafka.tools.TopicCommand", "96m"))
+    _program(deployment, "kafka-topics.sh", f'exec {tool} "$@"')
 
 
 def _program(deployment: Deployment, name: str, command: str) -> None:
