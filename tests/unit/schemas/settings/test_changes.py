@@ -26,6 +26,7 @@ from docllm.schemas.settings.config import (
     Structured,
     TypeConfig,
 )
+from docllm.schemas.settings.kinds import BatchHook
 from docllm.schemas.settings.quota import QuotaLimits, TenantConfig, TenantDefaults
 
 CONFIG = Config(
@@ -79,6 +80,8 @@ def test_what_an_agent_takes_over_is_named_by_its_setting(
         (replace(CONFIG, http_token=Secret("t")), ["http.token"]),
         (replace(CONFIG, retention=RetentionConfig(purge_after_s=5)), ["retention.purge"]),
         (replace(CONFIG, retry_tiers=("1s",), max_attempts=2), None),
+        (replace(CONFIG, results_topic=True), ["results.topic"]),
+        (replace(CONFIG, on_batch_done=BatchHook(function="f:g")), ["hooks.on_batch_done"]),
         (replace(CONFIG, routes={}), ["routes.fast"]),
     ],
 )
