@@ -9,6 +9,7 @@ from typing import NamedTuple
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas import errors
 from docllm.schemas.codes import Code
+from tests.support.syntax import sources
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs/how-to/runbook.md").read_text("utf-8")
@@ -60,15 +61,13 @@ class Warned(NamedTuple):
 
 def warnings() -> Iterator[Warned]:
     """Yield each call that may log a warning or worse."""
-    for package in ("agent", "producer", "schemas"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Call) and _asks(node):
-                    file = path.relative_to(ROOT).as_posix()
-                    place = 1 if node.func.attr == "log" else 0  # type: ignore[attr-defined]
-                    text = node.args[place] if len(node.args) > place else None
-                    message = str(text.value) if isinstance(text, ast.Constant) else ""
-                    yield Warned(file, message, _has_code(node))
+    for path, source in sources().items():
+        for node in source.nodes:
+            if isinstance(node, ast.Call) and _asks(node):
+                place = 1 if node.func.attr == "log" else 0  # type: ignore[attr-defined]
+                text = node.args[place] if len(node.args) > place else None
+                message = str(text.value) if isinstance(text, ast.Constant) else ""
+                yield Warned(path, message, _has_code(node))
 
 
 def _asks(call: ast.Call) -> bool:
@@ -113,18 +112,15 @@ def test_each_code_has_its_section() -> None:
 
 def test_each_code_is_told_somewhere() -> None:
     """A code that nothing tells is one of the past."""
-    sources = "".join(
-        path.read_text("utf-8")
-        for package in ("agent", "producer", "schemas")
-        for path in (ROOT / package).rglob("*.py")
-        if path.name != "codes.py"
+    told = "".join(
+        source.text for path, source in sources().items() if not path.endswith("/codes.py")
     )
     rules = (ROOT / "deploy/prometheus/docllm.rules.yml").read_text("utf-8")
     in_status = {kind.code for kind in Urgency}
     assert [
         code
         for code in Code
-        if f"Code.{code.name}" not in sources
+        if f"Code.{code.name}" not in told
         and f"code: {code}\n" not in rules
         and code not in in_status
     ] == []

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docllm.schemas.task.failures import Disposition, ErrorClass
+from tests.support.syntax import Source, sources
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
-PACKAGES = ("schemas", "producer", "agent")
 
 
 def rows() -> Iterator[list[str]]:
@@ -22,11 +22,11 @@ def rows() -> Iterator[list[str]]:
                 yield cells
 
 
-def deaths(source: str) -> list[ast.Call]:
+def deaths(source: Source) -> list[ast.Call]:
     """Return the calls of a source file that create a `Dead`."""
     return [
         node
-        for node in ast.walk(ast.parse(source))
+        for node in source.nodes
         if isinstance(node, ast.Call)
         and (
             (isinstance(node.func, ast.Name) and node.func.id == "Dead")
@@ -37,12 +37,7 @@ def deaths(source: str) -> list[ast.Call]:
 
 def test_each_module_that_gives_a_task_up_stands_in_the_table() -> None:
     """No task dies in a place that a reader of the page cannot find."""
-    creating = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if deaths(path.read_text("utf-8"))
-    }
+    creating = {path for path, source in sources().items() if deaths(source)}
 
     assert {row[3].strip("`") for row in rows()} == creating
 

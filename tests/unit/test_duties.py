@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.syntax import sources
+
 ROOT = Path(__file__).parents[2]
 # The modules that give an agent its duties, and what they import for another reason.
 MAKERS = ("agent/maintenance/rounds.py", "agent/wiring/duties.py")
@@ -24,8 +26,8 @@ def section() -> str:
 
 def names_of_duties() -> Iterator[str]:
     """Yield the name of each duty that the agent's source makes, up to its first variable part."""
-    for path in sorted((ROOT / "agent").rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path, source in sources().items():
+        for call in source.nodes if path.startswith("agent/") else ():
             match call:
                 case ast.Call(func=ast.Name(id="Duty" | "duty"), keywords=keywords):
                     yield from (_text(word.value) for word in keywords if word.arg == "name")
@@ -39,7 +41,7 @@ def _text(name: ast.expr) -> str:
 
 def imported_by(maker: str) -> Iterator[str]:
     """Yield the files that a maker imports and that do work: the agent's, and some producer's."""
-    for node in ast.parse((ROOT / maker).read_text("utf-8")).body:
+    for node in sources()[maker].body:
         if isinstance(node, ast.ImportFrom) and DO_WORK.match(f"{node.module}."):
             module = Path(*str(node.module).split(".")[1:])
             for name in node.names:

@@ -1,23 +1,16 @@
 """Modules keep nothing that changes: several agents may run in one process, as in a simulation."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.syntax import sources
+
 GLOBALS = {
     "_EPOCHS in agent/consumer/embedded/partitions.py": "a number is given once in a process",
     "_TOLD in producer/tracing/spans.py": "each kind of error is logged once in a process",
     "_cancelled in agent/process/containment.py": "an asyncio task has no place for the mark",
+    "_cancelled in docllm/commands.py": "each thread and asyncio task has its own value",
     "_in_handler in agent/process/containment.py": "each asyncio task has its own value",
 }
-
-
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each source file with its syntax."""
-    for package in ("agent", "producer", "schemas"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
 
 
 def changes(value: ast.expr | None) -> bool:
@@ -36,15 +29,15 @@ def test_modules_keep_nothing_that_changes() -> None:
     """State belongs to an object that is passed on; each exception has its reason."""
     found = {
         f"{ast.unparse(target)} in {path}"
-        for path, tree in trees()
-        for node in tree.body
+        for path, source in sources().items()
+        for node in source.body
         if isinstance(node, ast.Assign | ast.AnnAssign) and changes(node.value)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     }
     rebound = [
         f"{path}:{node.lineno}"
-        for path, tree in trees()
-        for node in ast.walk(tree)
+        for path, source in sources().items()
+        for node in source.nodes
         if isinstance(node, ast.Global)
     ]
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax import Source, sources
+
 ROOT = Path(__file__).parents[2]
 LOCKING_CALLS = {"with_for_update", "flock", "lockf"}
 LOCKING_SQL = re.compile(
@@ -15,22 +17,21 @@ LOCKING_SQL = re.compile(
 )
 
 
-def locks_in(source: str) -> int:
+def locks_in(source: Source) -> int:
     """Return how many explicit locks a source file takes; docstrings are no code."""
-    tree = ast.parse(source)
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    prose = {id(node.value) for node in source.nodes if isinstance(node, ast.Expr)}
     calls = sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in LOCKING_CALLS
-        for node in ast.walk(tree)
+        for node in source.nodes
     )
     texts = sum(
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and id(node) not in prose
         and LOCKING_SQL.search(node.value) is not None
-        for node in ast.walk(tree)
+        for node in source.nodes
     )
     return calls + texts
 
@@ -48,12 +49,7 @@ def locks_of_the_page() -> Counter[str]:
 
 def test_the_table_has_every_explicit_lock() -> None:
     """A lock that is added must get its place in the order of locks."""
-    locks = {
-        path.relative_to(ROOT).as_posix(): count
-        for package in ("agent", "producer", "schemas")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if (count := locks_in(path.read_text("utf-8")))
-    }
+    locks = {path: count for path, source in sources().items() if (count := locks_in(source))}
 
     assert locks == dict(locks_of_the_page())
 
@@ -71,9 +67,9 @@ def test_the_table_has_every_explicit_lock() -> None:
 )
 def test_a_lock_is_seen(source: str) -> None:
     """Each kind of explicit lock counts, in calls and in SQL."""
-    assert locks_in(source) == 1
+    assert locks_in(Source.of(source)) == 1
 
 
 def test_prose_takes_no_lock() -> None:
     """A docstring may speak of locks."""
-    assert locks_in('"""Rows are read FOR UPDATE."""\n') == 0
+    assert locks_in(Source.of('"""Rows are read FOR UPDATE."""\n')) == 0

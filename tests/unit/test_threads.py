@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax import Source, sources
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/architecture.md"
 POOL = "asyncio"  # what asyncio calls the threads of its own pool
 NAMELESS = ""
 
 
-def threads(source: str) -> Iterator[str]:
+def threads(source: Source) -> Iterator[str]:
     """Yield the name of each thread that a source starts, NAMELESS for one without a name."""
-    for node in ast.walk(ast.parse(source)):
+    for node in source.nodes:
         match node:
             case ast.Call(func=function, args=args, keywords=keywords):
                 named = {word.arg: text_of(word.value) for word in keywords}
@@ -30,7 +32,7 @@ def threads(source: str) -> Iterator[str]:
                     yield text_of(args[1])
                 elif called == "asyncio.to_thread":
                     yield POOL
-                elif called == "threading.Timer" and "timer.name = " not in source:
+                elif called == "threading.Timer" and "timer.name = " not in source.text:
                     yield NAMELESS
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="timer"), attr="name")]):
                 yield text_of(node.value)
@@ -46,12 +48,7 @@ def test_the_table_of_threads_is_complete() -> None:
     section = PAGE.read_text("utf-8").partition("\n## Threads\n")[2].partition("\n## ")[0]
     table = section.partition("| thread |")[2].partition("\n\n")[0]
     listed = {name for row in table.splitlines() for name in names_of(row.partition(" | ")[0])}
-    started = {
-        name
-        for package in ("agent", "producer", "schemas")
-        for path in (ROOT / package).rglob("*.py")
-        for name in threads(path.read_text("utf-8"))
-    }
+    started = {name for source in sources().values() for name in threads(source)}
 
     assert listed == started
 
@@ -73,4 +70,4 @@ def names_of(cell: str) -> list[str]:
 )
 def test_each_way_to_start_a_thread_is_found(source: str, name: str) -> None:
     """A thread without a name would be missed, so it fails the table."""
-    assert list(threads(source)) == [name]
+    assert list(threads(Source.of(source))) == [name]

@@ -9,8 +9,8 @@ import pytest
 
 from docllm.schemas.settings.config import KafkaConfig, Secret
 from tests.support.settings import MYSQL, load
+from tests.support.syntax import sources
 
-ROOT = Path(__file__).parents[4]
 # Who reads secrets, how often, and for what. Nothing that is read is stored or shown.
 READERS = {
     "agent/hooks/batch_hooks.py": (3, "calls the address or command, and looks at its scheme"),
@@ -44,10 +44,9 @@ def test_a_secret_is_not_shown(show: object) -> None:
 def test_every_reader_of_secrets_is_listed() -> None:
     """Who adds a reader says what it does with the text."""
     readers = Counter(
-        path.relative_to(ROOT).as_posix()
-        for package in ("agent", "producer", "schemas")
-        for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        path
+        for path, source in sources().items()
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr == "reveal"
     )
 

@@ -3,18 +3,18 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from docllm.schemas.task.record import header_names
+from tests.support.syntax import Source, sources
 
-ROOT = Path(__file__).parents[5]
 HOME = "schemas/task/record/header_names.py"
 NAMES = {value for name, value in vars(header_names).items() if name.isupper()}
 PREFIXES = (header_names.OWN_PREFIX, header_names.SPRING_PREFIX, header_names.KIP_PREFIX)
 # Names that begin like docllm's headers, and are none.
 OTHERS = {
+    "docllm-": "a temporary folder",
     "docllm-data": "a folder",
     "docllm-demo": "a folder",
     "docllm-peek": "a consumer group",
@@ -24,14 +24,13 @@ OTHERS = {
 }
 
 
-def words(source: str) -> Iterator[str]:
+def words(source: Source) -> Iterator[str]:
     """Yield each word of a source's texts that is a header's name, or begins like one.
 
     Docstrings may name headers, and a sentence may name the `traceparent`.
     """
-    tree = ast.parse(source)
-    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    prose = {node.value for node in source.nodes if isinstance(node, ast.Expr)}
+    for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
             if node.value in NAMES:
                 yield node.value
@@ -47,11 +46,7 @@ def is_like_one(word: str) -> bool:
 def test_no_other_file_of_the_product_spells_a_header() -> None:
     """Every reader and writer takes the constant."""
     spelled = {
-        (path.relative_to(ROOT).as_posix(), word)
-        for package in ("agent", "producer", "schemas")
-        for path in (ROOT / package).rglob("*.py")
-        for word in words(path.read_text("utf-8"))
-        if path != ROOT / HOME
+        (path, word) for path, source in sources().items() if path != HOME for word in words(source)
     }
 
     assert {use for use in spelled if use[1] not in OTHERS} == set()
@@ -64,4 +59,4 @@ def test_no_other_file_of_the_product_spells_a_header() -> None:
 )
 def test_a_spelled_header_is_found(source: str) -> None:
     """A header in a message or in a tuple, known or new, is looked at."""
-    assert list(words(source))
+    assert list(words(Source.of(source)))
