@@ -138,6 +138,7 @@ class FleetAgent:
             clock=clock,
             jitter=self.rng.random,
             granted=lambda: None,
+            update_waiting=self._update_waiting,
         )
         self.calls: list[tuple[float, int, Permit, Charge]] = []
         self.starts: list[tuple[float, int, Permit, WaitingCall]] = []
@@ -147,6 +148,14 @@ class FleetAgent:
     def _task(self) -> WaitingCall:
         low, high = self.fleet.tokens
         return WaitingCall(charge=Charge(tokens_in=self.rng.randint(low, high), tokens_out=0))
+
+    def _asks(self) -> list[WaitingCall]:
+        """Return the calls that wait, one for each free slot."""
+        free = self.fleet.slots - len(self.calls) - len(self.starts)
+        return [] if self.idle else self.queue[:free]
+
+    def _update_waiting(self, now_s: float) -> None:
+        self.quotas.set_waiting(ROUTE, self._asks(), now_s)
 
     async def drive(self, now_s: float) -> None:
         """Let the agent do what is due."""
@@ -158,9 +167,6 @@ class FleetAgent:
         while self.starts and self.starts[0][0] <= now_s:
             _, _, permit, ask = heapq.heappop(self.starts)
             self._call(ask, permit, now_s)
-        free = self.fleet.slots - len(self.calls) - len(self.starts)
-        asks = [] if self.idle else self.queue[:free]
-        self.quotas.set_waiting(ROUTE, asks, now_s)
         if now_s >= self.next_s:
             self.next_s = now_s + EXCHANGE_EVERY_S * (0.8 + 0.4 * self.rng.random())
             if self.store is not None:
@@ -168,7 +174,7 @@ class FleetAgent:
         if now_s >= self.next_share_s:
             self.next_share_s = now_s + SHARE_EVERY_S * (0.8 + 0.4 * self.rng.random())
             await self.sync.keep_to_share()
-        for ask in asks:
+        for ask in self._asks():
             begun = self.quotas.permit([(LimitKind.ACCOUNT, ROUTE)], ask.charge, CallSize(), now_s)
             if begun is None:
                 return
