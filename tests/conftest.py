@@ -3,13 +3,14 @@
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
+from docllm.schemas.runtime.collector import resting
 from tests import longest, servers
 from tests.servers import (
     DatabaseServer,
@@ -40,6 +41,16 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempt from collections what is imported and collected, since all of it stays.
+
+    Else each of a run's collections of old objects would look at millions of them.
+    """
+    with resting():
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)  # after the choice of tests by marks

@@ -11,8 +11,7 @@ from docllm.schemas.runtime.collector import COLLECT_AT, calm, resting
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     before = gc.get_threshold()
-    yield
-    gc.unfreeze()
+    yield  # what is exempt stays so: it is what this process has loaded
     gc.set_threshold(*before)
 
 
