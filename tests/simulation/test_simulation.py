@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
+def store() -> Store:
     store = Store()
     gc.freeze()  # the collector spent a tenth of each run on objects that stay
-    yield store
-    gc.unfreeze()
+    return store
 
 
 @pytest.mark.timeout(900 + 6 * NUMBER)
