@@ -24,7 +24,7 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     No client ends a call. On a busy machine an agent stays at least twice as long as the first ones
     needed to begin.
     """
-    llm = deployment.llm("--latency", "1-3")
+    llm = deployment.llm("--latency", "2-4")
     deployment.load(TASKS)
     began_s = monotonic()
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AT_ONCE)]
