@@ -30,9 +30,8 @@ _BARE = re.compile(r"\s*+([\w.-]++)\s*+=\s*+([^\"'\[{\s#]++)")
 class SettingFile:
     """A configuration file: its `values` by name, and the base folder of its paths.
 
-    The names of nested tables are joined by dots; `tables` has those names of each value. A table
-    for which `whole` is true is a value of its own; `whole` gets the table's names, from the
-    outermost one.
+    The names of nested tables are joined by dots. A table for which `whole` is true is a value of
+    its own; `whole` gets the table's names, from the outermost one.
     """
 
     def __init__(
@@ -54,11 +53,7 @@ class SettingFile:
                 if unnamed:
                     _require_trust(path, os.fstat(file.fileno()))
                 self._text = file.read()
-            self.values: dict[str, Any] = {}
-            self.tables: dict[str, tuple[str, ...]] = {}
-            for path_of, value in _flat(tomllib.loads(self._text), whole):
-                name = ".".join(path_of)
-                self.values[name], self.tables[name] = value, path_of
+            self.values = dict(_flat(tomllib.loads(self._text), whole))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -144,10 +139,10 @@ def _flat(
     table: Mapping[str, Any],
     whole: Callable[[tuple[str, ...]], bool],
     names: tuple[str, ...] = (),
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         path = (*names, name)
         if isinstance(value, dict) and value and not whole(path):
             yield from _flat(value, whole, path)
         else:
-            yield path, value
+            yield ".".join(path), value

@@ -73,14 +73,13 @@ class _GivenValue:
     """A value as it was given, where, and the base folder of a relative path in it.
 
     `unnamed`: the value comes from a file that was found in the current folder, not named with
-    --config. `tables`: its names in the file, from the outermost table to its own.
+    --config.
     """
 
     value: Any
     where: str
     base: Path
     unnamed: bool = False
-    tables: tuple[str, ...] = ()
 
 
 class SettingInForce(NamedTuple):
@@ -198,8 +197,7 @@ def require_llm(config: Config) -> None:
 
 def _from_file(file: SettingFile, *, unnamed: bool) -> Iterator[tuple[str, _GivenValue]]:
     for name, value in file.values.items():
-        tables = file.tables[name]
-        yield name, _GivenValue(value, file.where(name), file.path.parent, unnamed, tables)
+        yield name, _GivenValue(value, file.where(name), file.path.parent, unnamed)
 
 
 def _from_flags_and_environment(
@@ -310,7 +308,7 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in setting_names):
             continue  # an empty section
-        if fault := _nested_fault(setting) or _section_fault(name, whole=setting.value == {}):
+        if fault := _section_fault(name, whole=setting.value == {}):
             faults.append(f"{setting.where}: {fault}")
             continue
         if setting.value == {} and name.startswith(_TYPES):
@@ -324,22 +322,6 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
             yield name, _absolute(check(setting.value), setting.base)
         except ValueError as error:
             faults.append(f"{setting.where}: {name} is wrong; {error}")
-
-
-def _nested_fault(setting: _GivenValue) -> str:
-    """Return what is wrong with a section within a named one; empty if there is none."""
-    section, *names = setting.tables or ("",)
-    if section not in NAMED_SETTINGS or not names:
-        return ""
-    is_empty = setting.value == {} and names[-1] not in NAMED_SETTINGS[section]
-    titles = names if is_empty else names[:-1]
-    if titles == titles[:1]:
-        return ""
-    within, title = ".".join((section, *titles[:-1])), ".".join(titles)
-    return (
-        f"[{section}.{title}] is a section within [{within}], which has none; if {title} is one "
-        f"name, write [{section}.{json.dumps(title)}]"
-    )
 
 
 def _section_fault(name: str, *, whole: bool) -> str:

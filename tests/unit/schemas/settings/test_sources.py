@@ -181,13 +181,6 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
             "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?",
         ),
         ("[limits]\nrpm = 60", "rpm is unknown; a section needs a name, such as [limits.NAME]"),
-        ("[limits.crm.x]\nrpm = 60", "[limits.crm.x] is a section within [limits.crm], which has "),
-        ("[limits.crm.x]", 'if crm.x is one name, write [limits."crm.x"]'),
-        ("[types.a.b]\nslots = 1", "[types.a.b] is a section within [types.a], which has none"),
-        ("[routes.a.b]\nmodel = 'm'", "[routes.a.b] is a section within [routes.a], which has"),
-        ("[tenants.a.b]\nweight = 1", "[tenants.a.b] is a section within [tenants.a], which"),
-        ("[prices.gpt-4.1]\ninput_per_mtok = 1", "line 2: [prices.gpt-4.1] is a section within"),
-        ("[prices.gpt-4.1.x]\ninput_per_mtok = 1", 'write [prices."gpt-4.1.x"]'),
         ("[llm]\nRPM = 60", "line 2: llm.RPM is unknown; did you mean llm.rpm?"),
         ("[llm]\nfallback = ['a']", "is unknown; did you mean routes.default.fallback?"),
         ("[llm]\nfallback_on = ['MONEY']", "did you mean routes.default.fallback_on?"),
@@ -268,17 +261,6 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
 def test_a_fault_names_its_place_and_the_right_form(tmp_path: Path, toml: str, words: str) -> None:
     """A fault names its place, the setting, and what to write."""
     assert words in fault(tmp_path, toml)
-
-
-def test_a_quoted_name_may_have_dots(tmp_path: Path) -> None:
-    """Models have such names; what a route has as a table is no section within it."""
-    (tmp_path / "docllm.toml").write_text(
-        '[prices."gpt-4.1"]\ninput_per_mtok = 1\n[types."a.b"]\n[routes.x]\nheaders = {}\n'
-    )
-
-    config = load(tmp_path)
-
-    assert (list(config.prices), list(config.types)) == (["gpt-4.1"], ["a.b"])
 
 
 def test_a_wrong_name_meets_its_own_section_only(tmp_path: Path) -> None:
