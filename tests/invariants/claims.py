@@ -1,7 +1,7 @@
 """Claims and leases: who took a task when, and how the claim ended."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
 from docllm.agent.ledger.leases.leasing import LOST_AFTER_S
@@ -130,7 +130,7 @@ def lost_otherwise(run: Evidence) -> list[str]:
     ]
     odd += [f"{claim}: settled late" for claim in late & written.keys()]
     rows = Counter(task_id for task_id, _ in written.elements())
-    cut_off = _cut_off(run)
+    cut_off = _cut_off(run, written.keys())
     for loss in run.losses:
         least, most = cut_off[loss.task_id]
         beside = loss.times - rows[loss.task_id]
@@ -142,10 +142,11 @@ def lost_otherwise(run: Evidence) -> list[str]:
     return [f"lost attempt of {text}" for text in odd]
 
 
-def _cut_off(run: Evidence) -> defaultdict[int, list[int]]:
+def _cut_off(run: Evidence, lost: Collection[tuple[int, int]]) -> defaultdict[int, list[int]]:
     """Return how many runs of each task its agents cut off, at least and at most.
 
-    A person may cancel a task beside the settle of such a run. Where runs were not recorded, it may
+    The claims of lost agents are `lost`: a task that must not run twice ends with such a claim. A
+    person may cancel a task beside the settle of such a run. Where runs were not recorded, it may
     be any claim that has ended.
     """
     names, history = {task.id: task.name for task in run.tasks}, History(run)
@@ -159,7 +160,7 @@ def _cut_off(run: Evidence) -> defaultdict[int, list[int]]:
         claims = history.claims(each.task_id, -inf, each.begun)
         owner = claims[-1].owner if claims else 0
         end = history.ended(each.task_id, owner, each.begun) if owner else None
-        if end is None or not end.ends:
+        if end is None or not end.ends or (each.task_id, owner) in lost:
             continue
         error_class = classes.get((names[each.task_id], owner))
         has_ended = each.ended is not None and each.ended < end.order
