@@ -76,7 +76,6 @@ async def export(config: Config, options: argparse.Namespace) -> int:
     named = options.file if options.output is None else options.output
     output = None if named in STDOUT else named
     form = _form(options, output)
-    _require_kept(options, output)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         names = await chosen_batches(parts, options)
         if options.batch is not None:
@@ -143,17 +142,6 @@ def _form(options: argparse.Namespace, output: str | None) -> str:
         if output is None and sys.stdout.isatty():
             raise ConfigError("Parquet is not for a terminal; name a file: export FILE.parquet")
     return form
-
-
-def _require_kept(options: argparse.Namespace, output: str | None) -> None:
-    """Raise ConfigError if new results would replace others, which no later export would write."""
-    path = Path(output) if options.only_new and output is not None else None
-    if path is not None and path.is_file() and path.stat().st_size:
-        raise ConfigError(
-            f"{path} is there already, and --only-new would replace the results in it, which no "
-            "later --only-new writes; name a new file, such as results-$(date +%F).jsonl, or "
-            "remove this one if you have its results elsewhere"
-        )
 
 
 async def _selections(

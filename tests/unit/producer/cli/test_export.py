@@ -69,7 +69,6 @@ def _task(connection: Connection, batch_name: str, key: str) -> int:
 def exported(folder: Path, *options: str) -> list[str]:
     """Return the ids of an export of batch b2."""
     path = folder / "out.jsonl"
-    path.unlink(missing_ok=True)
     assert run(folder, "export", "--batch", "b2", str(path), *options) == 0
     return [json.loads(line)["id"] for line in path.read_text().splitlines()]
 
@@ -267,21 +266,6 @@ def test_only_new_results_are_exported_once(folder: Path) -> None:
         )
     database.close()
     assert exported(folder, "--only-new") == ["t0"]
-
-
-def test_new_results_do_not_replace_older_ones(folder: Path) -> None:
-    """Nobody would write them again. An empty file, as `mktemp` makes it, has nothing to lose."""
-    answer(folder, "b2", "t1")
-    path = folder / "new.jsonl"
-    path.touch()
-    assert run(folder, "export", "--batch", "b2", str(path), "--only-new") == 0
-    lines = path.read_bytes()
-
-    with pytest.raises(ConfigError, match=r"new\.jsonl is there already.*name a new file"):
-        run(folder, "export", "--batch", "b2", str(path), "--only-new")
-
-    assert path.read_bytes() == lines
-    assert b"t1" in lines
 
 
 def test_new_results_that_were_not_written_are_new_again(
