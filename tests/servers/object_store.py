@@ -43,7 +43,7 @@ class ObjectStore(Server):
     def ready(self) -> bool:
         """Return whether the server lists its buckets."""
         try:
-            return self._ask("GET", "/") == http.client.OK
+            return self._ask("GET", "/")[0] == http.client.OK
         except OSError:
             return False
 
@@ -55,20 +55,24 @@ class ObjectStore(Server):
         """Write an object, over an older one too."""
         self._require("PUT", f"/{bucket}/{quote(key)}", raw)
 
+    def get(self, bucket: str, key: str) -> bytes:
+        """Return the bytes of an object."""
+        return self._require("GET", f"/{bucket}/{quote(key)}")
+
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object."""
         self._require("DELETE", f"/{bucket}/{quote(key)}")
 
-    def _require(self, method: str, path: str, raw: bytes = b"") -> None:
-        status = self._ask(method, path, raw)
+    def _require(self, method: str, path: str, raw: bytes = b"") -> bytes:
+        status, answer = self._ask(method, path, raw)
         assert status in {http.client.OK, http.client.NO_CONTENT}, (method, path, status)
+        return answer
 
-    def _ask(self, method: str, path: str, raw: bytes = b"") -> int:
+    def _ask(self, method: str, path: str, raw: bytes = b"") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT_S)
         try:
             connection.request(method, path, raw, {"authorization": _SIGNED})
             answer = connection.getresponse()
-            answer.read()
-            return answer.status
+            return answer.status, answer.read()
         finally:
             connection.close()

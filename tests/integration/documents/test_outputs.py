@@ -175,6 +175,23 @@ def test_a_line_may_name_the_object_itself(embedded: Deployment) -> None:
     assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".json", ".txt"}
 
 
+def test_an_object_that_a_line_names_is_replaced_in_an_object_store(
+    embedded: Deployment, object_store: ObjectStore
+) -> None:
+    """What another program wrote under the name gives way to the answer."""
+    object_store.make_bucket("named")
+    object_store.put("named", "a b.txt", b"of another program")
+    embedded.environ |= object_store.environ
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = "s3://named/"
+    embedded.llm()
+    line = task_line(0, output_uri="s3://named/a%20b.txt", output_raw=True)
+    embedded.producer("load", str(embedded.write_lines([line])))
+    embedded.until_done()
+
+    (result,) = exported(embedded)
+    assert object_store.get("named", "a b.txt").decode() == result["result"]
+
+
 def test_a_batch_may_have_raw_objects(embedded: Deployment) -> None:
     """The option holds for each line that names an object; JSON is written as JSON."""
     folder = allowed_folder(embedded)
