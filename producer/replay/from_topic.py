@@ -24,6 +24,7 @@ from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
+from docllm.schemas.settings.claim_time import over_limit
 from docllm.schemas.task.line.parsing import LineError
 from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import digest
@@ -238,7 +239,9 @@ class FromTopic:
         )
         asked_s = line.time_limit_s
         # The task was accepted once, so it is not lost: agents give it the time of its type.
-        loaded.over_limit += asked_s is not None and asked_s > self.limit_of(line.type)
+        loaded.over_limit += asked_s is not None and bool(
+            over_limit(line.type, asked_s, self.limit_of(line.type))
+        )
         return batch_name_and_task
 
     async def _accept(
