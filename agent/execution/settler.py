@@ -64,9 +64,11 @@ class Settler:
             row, delivery.owner, self._fit(outcome), delivery.route, delivery.origin()
         )
         delivery.state = DeliveryState.SETTLING
+        if not self._waiting and not self._writing:
+            self._idle.clear()
         self._waiting.append((delivery, settlement))
-        self._idle.clear()
-        if self._may_begin():
+        # With any other number, either a page has begun or no more of them may begin than before.
+        if len(self._waiting) in {1, self.page_size} and self._may_begin():
             self._wake.set()
 
     @property

@@ -38,6 +38,7 @@ from docllm.agent.process.containment import (
     attempt_of,
     cancel,
     current_task,
+    has_had_handler,
     is_to_end,
 )
 from docllm.agent.process.frames import traceback_text
@@ -53,6 +54,8 @@ from docllm.schemas.task.waits import WaitReason
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
 STALL_S = 5.0  # much more than the time between two ticks
+
+Work = Callable[[], Awaitable[Outcome]]  # returns the outcome to settle
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,9 @@ class Slots:
     def __post_init__(self) -> None:
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._ahead: deque[Delivery] = deque()
+        # The task of an attempt that has just ended, and the attempt with which it goes on.
+        self._spare: asyncio.Task[None] | None = None
+        self._next: tuple[Delivery, Work] | None = None
         self._overdue_ended_at_s = self.clock.now_s()
 
     @property
@@ -219,41 +225,53 @@ class Slots:
                 extra={"code": Code.HANDLER_GOES_ON},
             )
 
-    def _begin(self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]) -> None:
-        """Give a delivery a slot; `work` returns the outcome to settle."""
+    def _begin(self, delivery: Delivery, work: Work) -> None:
+        """Give a delivery a slot."""
         delivery.state = DeliveryState.RUNNING
         self.admission.enter(delivery)
+        if self._spare is not None:
+            self._running[delivery], self._spare = self._spare, None
+            self._next = delivery, work
+            return
         run = self._run_to_settle(delivery, work)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run_to_settle(
-        self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]
-    ) -> None:
-        delivery.spent = NOTHING_SPENT
-        outcome: Outcome | None = None
-        try:
-            outcome = await work()
-        except BaseException as error:
-            if is_to_end(error, current_task()):
-                raise
-            outcome = Snooze(
-                Failure(ErrorClass.INTERNAL, type(error).__name__, traceback_text(error)),
-                delivery.spent,
-                INTERNAL_S,
-            )
-            self.memory.note(error)
-            log.exception(
-                "the attempt at task %d ended in a bug",
-                delivery.task_id,
-                extra={"code": Code.INTERNAL_ERROR},
-            )
-        finally:
-            # A cancelled run must settle too: its task is released, and its slot is free again.
-            del self._running[delivery]
-            self.admission.leave(delivery)
-            self.settler.settle(delivery, outcome or Released(delivery.spent))
-            self.freed.set()
-            self._start_ahead()
+    async def _run_to_settle(self, delivery: Delivery, work: Work) -> None:
+        """Run an attempt and settle it, and go on with the one that takes its slot.
+
+        That saves most attempts a task of the event loop. No attempt takes over what a handler may
+        have left in the task's context.
+        """
+        following: tuple[Delivery, Work] | None = delivery, work
+        while following is not None:
+            delivery, work = following
+            delivery.spent = NOTHING_SPENT
+            outcome: Outcome | None = None
+            try:
+                outcome = await work()
+            except BaseException as error:
+                if is_to_end(error, current_task()):
+                    raise
+                outcome = Snooze(
+                    Failure(ErrorClass.INTERNAL, type(error).__name__, traceback_text(error)),
+                    delivery.spent,
+                    INTERNAL_S,
+                )
+                self.memory.note(error)
+                log.exception(
+                    "the attempt at task %d ended in a bug",
+                    delivery.task_id,
+                    extra={"code": Code.INTERNAL_ERROR},
+                )
+            finally:
+                # A cancelled run must settle too: its task is released, and its slot is free again.
+                task = self._running.pop(delivery)
+                self.admission.leave(delivery)
+                self.settler.settle(delivery, outcome or Released(delivery.spent))
+                self.freed.set()
+                self._spare = task if type(outcome) is Succeeded and not has_had_handler() else None
+                self._start_ahead()
+                following, self._next, self._spare = self._next, None, None
 
     async def _move_or_attempt(self, delivery: Delivery, reason: Guard | Moved) -> Outcome:
         """Move a task that must wait; run its attempt if it may join the look of its guard."""

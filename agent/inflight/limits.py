@@ -56,7 +56,7 @@ class InFlightLimits:
     stuck_share: float = 0.1
 
     bodies_bytes: int = 128 << 20
-    ready: int = 1000
+    ready: int = 2000
     ready_normal: int = 12_000
     shelved: int = 50_000
     rejected: int = 500

@@ -100,18 +100,14 @@ class ChatClient:
 
     async def _read(self, response: Response) -> bytes | None:
         """Return the decompressed body of a success; None when it is too large."""
-        reader, most = response.body_reader, self._max_reply_bytes
-        if (first := await reader.read(_CHUNK_BYTES)) is None:
-            return b""
-        if (second := await reader.read(_CHUNK_BYTES)) is None:
-            return bytes(first) if len(first) <= most else None
-        pieces, left_bytes = [bytes(first)], most - len(first)
-        while second is not None:
-            pieces.append(bytes(second))
-            left_bytes -= len(second)
+        pieces, left_bytes = list[bytes](), self._max_reply_bytes
+        while (piece := await response.body_reader.read(_CHUNK_BYTES)) is not None:
+            pieces.append(bytes(piece))
+            left_bytes -= len(piece)
             if left_bytes < 0:
                 return None
-            second = await reader.read(_CHUNK_BYTES)
+            if len(piece) < _CHUNK_BYTES:  # only the last one is short
+                break
         return b"".join(pieces)
 
     def _reply(self, response: Response, body: bytes) -> Reply:

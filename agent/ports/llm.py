@@ -24,9 +24,9 @@ class Call:
     traceparent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
-    """The provider's answer, whatever its status.
+    """The provider's answer, whatever its status; it is never changed.
 
     Header names are lower case. `cut` means that an error's body did not arrive completely, and
     `unversioned` that the refusing address names no version, such as `/v1`.

@@ -19,9 +19,9 @@ from docllm.schemas.task.waits import WaitReason
 AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Spent:
-    """The cost of an attempt.
+    """The cost of an attempt; it is never changed.
 
     `call_id` is the id of the last call, the provider's or ours; empty if there was no call.
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
@@ -145,9 +145,9 @@ class FollowUp:
     join_role: JoinRole = JoinRole.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Succeeded:
-    """The attempt gave an answer. `body` is already packed as `codec` says.
+    """The attempt gave an answer; it is never changed. `body` is already packed as `codec` says.
 
     `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
     the answer must be written below it first, and its pointer settled; the settle of a pointer with
@@ -236,7 +236,7 @@ def unseen(why: str, spent: Spent) -> Dead:
 class Cancelled:
     """The task's batch was cancelled. `spent` is what the attempt had paid by then."""
 
-    spent: Spent = Spent()
+    spent: Spent = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class Released:
     had paid by then. `cut_off`: a handler's own function had begun.
     """
 
-    spent: Spent = Spent()
+    spent: Spent = NOTHING_SPENT
     cut_off: bool = False
 
 

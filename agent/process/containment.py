@@ -61,6 +61,11 @@ def enter_handler(attempt: "asyncio.Task[Any] | None") -> None:
     _in_handler.set(attempt)
 
 
+def has_had_handler() -> bool:
+    """Return whether a handler has begun in the present context."""
+    return _in_handler.get() is not None
+
+
 def attempt_of(task: "asyncio.Task[Any]") -> "asyncio.Task[Any]":
     """Return the attempt whose handler started `task`; without one, `task` itself.
 
