@@ -8,6 +8,7 @@ import pytest
 from docllm.agent.execution.slots import Slots
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.ports.outcome import Outcome, Released
+from docllm.agent.process.containment import enter_handler
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed
 
@@ -21,10 +22,14 @@ class AheadHarness(SlotsHarness):
         super().__init__(routes(), self._attempt)
         self.ended = asyncio.Event()
         self.begun: list[int] = []
+        self.tasks: list[asyncio.Task[object] | None] = []  # of the event loop, for each of them
+        self.before_end: Callable[[], object] = lambda: None
 
     async def _attempt(self, delivery: Delivery) -> Outcome:
         self.begun.append(delivery.task_id)
+        self.tasks.append(asyncio.current_task())
         await self.ended.wait()
+        self.before_end()
         return GOOD
 
     def play(
@@ -71,6 +76,50 @@ def test_a_task_that_was_claimed_ahead_starts_when_a_slot_is_free() -> None:
 
     assert harness.begun[SLOTS:] == [100, 101]
     assert harness.settler.outcomes == [GOOD] * (SLOTS + 2)
+
+
+def _first_tasks_go_on(before_end: Callable[[], object]) -> bool:
+    """Return whether tasks that were claimed ahead run where others have ended."""
+
+    async def end(harness: AheadHarness, slots: Slots, _ahead: list[Delivery]) -> None:
+        harness.before_end = before_end
+        harness.ended.set()
+        await _some_steps()
+        assert slots.running == 0
+
+    harness = AheadHarness()
+    harness.play(end)
+    assert harness.settler.outcomes == [GOOD] * (SLOTS + 2)
+    return set(harness.tasks[SLOTS:]) <= set(harness.tasks[:SLOTS])
+
+
+def test_an_attempt_goes_on_in_the_asyncio_task_of_one_that_ended() -> None:
+    assert _first_tasks_go_on(lambda: None)
+
+
+def test_no_attempt_runs_in_the_context_of_another_ones_handler() -> None:
+    assert not _first_tasks_go_on(lambda: enter_handler(asyncio.current_task()))
+
+
+def test_an_attempt_that_went_on_is_cancelled_alone() -> None:
+    """It is released, and nothing follows it."""
+
+    async def drain(harness: AheadHarness, slots: Slots, _ahead: list[Delivery]) -> None:
+        # Called again and again until the first attempts have ended; those that follow them hang.
+        harness.before_end = harness.ended.clear
+        harness.ended.set()
+        await _some_steps()
+        assert (slots.running, slots.ahead) == (2, 0)
+        late = claimed(102, harness.clock.now_s())
+        harness.slots_admission.stop_starting()
+        await slots.drain(0.0)
+        slots.start_when_free(late)
+
+    harness = AheadHarness()
+    harness.play(drain)
+
+    assert harness.settler.outcomes == [GOOD] * SLOTS + [Released()] * 3
+    assert harness.begun[SLOTS:] == [100, 101]
 
 
 def test_a_task_whose_lease_was_lost_before_its_slot_was_free_makes_no_call() -> None:
