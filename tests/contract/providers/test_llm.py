@@ -172,6 +172,13 @@ async def test_a_redirect_is_not_followed() -> None:
     assert (reply.status, reply.headers["location"]) == (307, "http://127.0.0.1:1/")
 
 
+async def test_of_a_header_that_comes_twice_the_last_value_counts() -> None:
+    twice = response("200 OK", b"{}", "X-Request-Id: r1", "X-Request-Id: r2", "X-Other: o")
+    reply = await ended(answering(twice))
+    assert isinstance(reply, Reply)
+    assert (reply.headers["x-request-id"], reply.headers["x-other"]) == ("r2", "o")
+
+
 async def test_a_header_that_is_no_text_loses_no_reply() -> None:
     """A paid answer is kept when one of its headers cannot be read."""
     reply = await ended(answering(response("200 OK", b"{}", "X-Odd: \xff\xfe", "X-Request-Id: r1")))
