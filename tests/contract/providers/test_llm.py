@@ -172,6 +172,27 @@ async def test_a_redirect_is_not_followed() -> None:
     assert (reply.status, reply.headers["location"]) == (307, "http://127.0.0.1:1/")
 
 
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [70_000, 1, 70_000], [65_536], [65_536, 65_536]])
+async def test_a_reply_that_comes_in_pieces_is_whole(sizes: list[int]) -> None:
+    """Whether they are smaller or larger than what the client reads in one step."""
+    body = bytes(number % 251 for number in range(sum(sizes)))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(response("200 OK", body)[: -len(body)])
+        sent = 0
+        for size in sizes:
+            await writer.drain()
+            await asyncio.sleep(0.02)  # so that the client gets them one after the other
+            writer.write(body[sent : sent + size])
+            sent += size
+        await reader.read()  # the connection stays open
+
+    reply = await ended(serve)
+    assert isinstance(reply, Reply)
+    assert reply.body == body
+
+
 async def test_of_a_header_that_comes_twice_the_last_value_counts() -> None:
     twice = response("200 OK", b"{}", "X-Request-Id: r1", "X-Request-Id: r2", "X-Other: o")
     reply = await ended(answering(twice))
