@@ -53,6 +53,7 @@ class Row:
     """
 
     task_id: int
+    task_key: bytes
     batch_id: int
     status: int
     owner: int
@@ -63,7 +64,6 @@ class Row:
     due_in_s: float
     expired: bool
     type: str
-    task_key: bytes
     batch: str
     cancelled: bool = False  # whether its batch is cancelled
     tenant: str = ""

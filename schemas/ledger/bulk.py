@@ -1,4 +1,4 @@
-"""Writes many rows in one statement.
+"""Writes many rows in one statement, column by column.
 
 The `executemany` of a server's driver costs ten times the CPU per row. Here every value becomes a
 literal that needs no escaping: bytes and texts are hexadecimal digits, which no content can break
@@ -13,6 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, DateTime, Table
 
 from docllm.schemas.ledger.sql import AS_IT_IS, Merge
+
+Columns = Mapping[str, Sequence[Any]]
 
 STATEMENT_BYTES = 256 << 10  # larger ones leave the processor's caches
 
@@ -29,15 +31,25 @@ def insert_rows(
     A value is an int, bytes, str, datetime (UTC without a zone) or None. The server's errors are
     raised, not ignored.
     """
-    if not rows:
-        return
+    if rows:
+        insert_columns(connection, table, _columns(rows), keep=keep)
+
+
+def insert_columns(
+    connection: Connection,
+    table: Table[Any],
+    columns: Columns,
+    *,
+    keep: bool = False,
+) -> None:
+    """Insert rows whose values are given column by column; else as `insert_rows`."""
     if connection.dialect.name == "sqlite":
         kept = " ON CONFLICT DO NOTHING" if keep else ""
-        _write_to_sqlite(connection, table, rows, kept)
+        _write_to_sqlite(connection, table, columns, kept)
         return
     key_column = next(iter(table.primary_key.columns)).name
     tail = f" ON DUPLICATE KEY UPDATE {key_column}={table.name}.{key_column}" if keep else ""
-    _write(connection, table, rows, tail)
+    _write(connection, table, columns, tail)
 
 
 def merge_rows(
@@ -61,77 +73,80 @@ def merge_rows(
     if connection.dialect.name == "sqlite":
         connection.execute(merge.sqlite_insert(table), joined)
         return
-    _write(connection, table, joined, merge.server_clause(table))
+    _write(connection, table, _columns(joined), merge.server_clause(table))
 
 
-def _write(
-    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], tail: str
-) -> None:
-    head = _head(table, rows)
-    for values in _pages(rows):
-        connection.exec_driver_sql(head + values + tail, execution_options=AS_IT_IS)
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def _head(table: Table[Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    return f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
+def _write(connection: Connection, table: Table[Any], columns: Columns, tail: str) -> None:
+    head = _head(table, columns)
+    for page in _pages(columns.values()):
+        # Whole statements are large, and so are copied as seldom as possible.
+        page[0] = head + page[0]
+        page[-1] += tail
+        connection.exec_driver_sql(",".join(page), execution_options=AS_IT_IS)
 
 
-def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _head(table: Table[Any], names: Iterable[str]) -> str:
+    return f"INSERT INTO {table.name} ({','.join(names)}) VALUES "  # noqa: S608 - our own names
+
+
+def _pages(columns: Iterable[Sequence[Any]]) -> Iterator[list[str]]:
+    """Yield the rows of each statement as literals."""
     # A value that all rows share is made a literal once. No literal has a percent sign.
-    shared: list[str] = []
-    differing: list[Iterator[str]] = []
-    for name in rows[0]:
-        column = [row[name] for row in rows]
+    places: list[str] = []
+    differing: list[Iterable[Any]] = []
+    for column in columns:
+        kinds = set(map(type, column))
         if column.count(column[0]) == len(column):
-            shared.append(_LITERALS[type(column[0])](column[0]))
+            places.append(_literal(column[0]))
+        elif len(kinds) == 1:
+            place, digits = _LITERALS[kinds.pop()]
+            places.append(place)
+            differing.append(map(digits, column) if digits else column)
         else:
-            shared.append("%s")
-            differing.append(_literals(column))
-    shape = f"({','.join(shared)})"
+            places.append("%s")
+            differing.append(map(_literal, column))
+        count = len(column)
+    shape = f"({','.join(places)})"
     page: list[str] = []
     size = 0
-    for literals in zip(*differing, strict=True) if differing else repeat((), len(rows)):
-        values = shape % literals
-        page.append(values)
-        size += len(values)
+    for values in zip(*differing, strict=True) if differing else repeat((), count):
+        row = shape % values
+        page.append(row)
+        size += len(row)
         if size >= STATEMENT_BYTES:
-            yield ",".join(page)
+            yield page
             page, size = [], 0
     if page:
-        yield ",".join(page)
-
-
-def _literals(column: list[Any]) -> Iterator[str]:
-    """Return the literals of a column; each is made when it is asked for."""
-    kinds = set(map(type, column))
-    if len(kinds) == 1:
-        return map(_LITERALS[kinds.pop()], column)
-    return (_LITERALS[type(value)](value) for value in column)
+        yield page
 
 
 def _write_to_sqlite(
-    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], tail: str
+    connection: Connection, table: Table[Any], columns: Columns, tail: str
 ) -> None:
-    times = [name for name in rows[0] if isinstance(table.c[name].type, DateTime)]
-    places = ",".join("?" * len(rows[0]))
+    values = [
+        [time and _time(time) for time in column]
+        if isinstance(table.c[name].type, DateTime)
+        else column
+        for name, column in columns.items()
+    ]
+    places = ",".join("?" * len(columns))
     connection.exec_driver_sql(
-        f"{_head(table, rows)}({places}){tail}",
-        [tuple((_with_texts(row, times) if times else row).values()) for row in rows],
+        f"{_head(table, columns)}({places}){tail}", list(zip(*values, strict=True))
     )
-
-
-def _with_texts(row: Mapping[str, Any], times: Sequence[str]) -> dict[str, Any]:
-    return {**row, **{name: row[name] and _time(row[name]) for name in times}}
 
 
 def _time(value: datetime) -> str:
     return value.isoformat(" ", "microseconds")
 
 
-class _Literals(dict[type, Callable[[Any], str]]):
-    """How the values of each type are written."""
+class _Literals(dict[type, tuple[str, Callable[[Any], str] | None]]):
+    """How the values of each type are written: a place in a text, and what makes the digits."""
 
-    def __missing__(self, kind: type) -> Callable[[Any], str]:
+    def __missing__(self, kind: type) -> tuple[str, Callable[[Any], str] | None]:
         """Find a subclass of `str` once; a subclass of `int` may print itself as a name."""
         if not issubclass(kind, str):
             raise TypeError(f"{kind.__name__} cannot be written in bulk")
@@ -141,10 +156,15 @@ class _Literals(dict[type, Callable[[Any], str]]):
 
 _LITERALS = _Literals(
     {
-        int: str,
-        bytes: lambda value: f"X'{value.hex()}'",
-        str: lambda value: f"_utf8mb4 X'{value.encode().hex()}'",
-        type(None): lambda _: "NULL",
-        datetime: lambda value: f"'{_time(value)}'",
+        int: ("%d", None),
+        bytes: ("X'%s'", bytes.hex),
+        str: ("_utf8mb4 X'%s'", lambda value: value.encode().hex()),
+        type(None): ("%s", lambda _: "NULL"),
+        datetime: ("'%s'", _time),
     }
 )
+
+
+def _literal(value: Any) -> str:
+    place, digits = _LITERALS[type(value)]
+    return place % (digits(value) if digits else value)

@@ -147,17 +147,18 @@ def _buffered_rows(connection: Any, readings: Sequence[Reading]) -> list[tuple[A
     data = _buffered(connection)
     rows = []
     position, last = 0, len(data) - _HEADER.size
+    number = connection._next_seq_id  # noqa: SLF001
     while position < last:
         (header,) = _HEADER.unpack_from(data, position)
         start = position + _HEADER.size
         end = start + (header & 0xFFFFFF)
-        is_next = header >> 24 == connection._next_seq_id  # noqa: SLF001
-        if end > len(data) or not is_next or data[start] >= _NO_ROW:
+        if end > len(data) or header >> 24 != number or data[start] >= _NO_ROW:
             break
         rows.append(_row(data, start, readings))
-        connection._next_seq_id = (connection._next_seq_id + 1) % 256  # noqa: SLF001
+        number = (number + 1) % 256
         position = end
     if position:
+        connection._next_seq_id = number  # noqa: SLF001
         connection._rfile.read(position)  # noqa: SLF001
     return rows
 

@@ -6,9 +6,11 @@ Every statement names the state it expects; zero rows is an answer.
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, select, true, update
+import orjson
+from sqlalchemy import Connection, and_, bindparam, func, select, true, update
 
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from docllm.agent.ports.outcome import HandlerState
@@ -25,7 +27,6 @@ PAGE = 500
 # A record may be ahead of a ledger that lost its last transactions, but not by this much.
 FENCE_LEAP = 1000
 ANY_LOSSES = 1 << 15
-_LOSSES = 1 << 16  # above every count of losses
 
 _CLAIM = (
     update(task)
@@ -43,31 +44,31 @@ _CLAIM = (
         claimed_at=utc_now(),
     )
 )
+# What most rows of a page have in common, in the order of the fields of `Row`. A row brings it as
+# one text, because each column of each row costs; equal texts are read once.
+_COMMON = func.json_array(
+    task.c.batch_id,
+    task.c.status,
+    task.c.owner,
+    task.c.fence,
+    task.c.attempt,
+    task.c.max_attempts,
+    task.c.lease_losses,
+    seconds_until(task.c.due_at),
+    task.c.expires_at < utc_now(),
+    task.c.type,
+    batch.c.name,
+    batch.c.cancelled_at.is_not(None),
+    task.c.tenant,
+    batch.c.options,
+    task.c.lane,
+    task.c.depth,
+    task.c.changed,
+    task.c.join_role,
+    task.c.losses,
+)
 _READ = (
-    select(
-        task.c.id,
-        task.c.batch_id,
-        task.c.status,
-        task.c.owner,
-        task.c.fence,
-        task.c.attempt,
-        task.c.max_attempts,
-        # Both counts of losses in one column, because every claim of every task reads it.
-        (task.c.losses * _LOSSES + task.c.lease_losses).label("both_losses"),
-        seconds_until(task.c.due_at).label("due_in_s"),
-        (task.c.expires_at < utc_now()).label("expired"),
-        task.c.type,
-        task.c.task_key,
-        batch.c.name.label("batch_name"),
-        batch.c.cancelled_at.is_not(None).label("cancelled"),
-        task.c.tenant,
-        batch.c.options,
-        task.c.lane,
-        task.c.depth,
-        task.c.changed,
-        task.c.join_role,
-        task.c.digest,
-    )
+    select(task.c.id, task.c.task_key, task.c.digest, _COMMON.label("common"))
     .join(batch, batch.c.id == task.c.batch_id)
     .where(task.c.id.in_(bindparam("ids", expanding=True)))
 )
@@ -181,15 +182,17 @@ def archived(connection: Connection, names: Iterable[str]) -> set[str]:
 
 def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> ClaimAnswers:
     ids = [record.publication.task_id for record in records]
-    rows = {columns[0]: columns for columns in execute_by_ids(connection, _READ, ids)}
+    rows = {
+        task_id: (_row(task_id, key, common), digest)
+        for task_id, key, digest, common in execute_by_ids(connection, _READ, ids)
+    }
     answers: ClaimAnswers = {}
     missing = []
     for task_id, record in zip(ids, records, strict=True):
-        columns = rows.get(task_id)
-        if columns is None:
+        if task_id not in rows:
             missing.append(record)
             continue
-        row, digest = _row(columns), columns[-1]
+        row, digest = rows[task_id]
         answers[task_id] = (answer(record, row, digest, owner=owner), row)
     if missing:
         archived_names = archived(connection, (record.publication.batch for record in missing))
@@ -252,21 +255,24 @@ def _processing(row: Row, fence: int, owner: int) -> ClaimAnswer:
     return ClaimAnswer.STALE if row.fence > fence else ClaimAnswer.HELD
 
 
-def _row(columns: Sequence[Any]) -> Row:
-    """Return the row that `_READ` has read."""
+def _row(task_id: int, task_key: bytes, common: str) -> Row:
+    return Row(task_id, task_key, *_common_fields(common))
+
+
+@lru_cache(maxsize=1000)
+def _common_fields(common: str) -> tuple[Any, ...]:
+    """Return the fields that `_COMMON` has read, which many rows share."""
     (
-        task_id,
         batch_id,
         status,
         owner,
         fence,
-        attempt,
+        counted_before,
         max_attempts,
-        both_losses,
+        lease_losses,
         due_in_s,
         expired,
         task_type,
-        task_key,
         batch_name,
         cancelled,
         tenant,
@@ -275,30 +281,27 @@ def _row(columns: Sequence[Any]) -> Row:
         depth,
         changed,
         join_role,
-        _digest,
-    ) = columns
-    losses, lease_losses = divmod(both_losses, _LOSSES) if both_losses else (0, 0)
-    return Row(
-        task_id=task_id,
-        batch_id=batch_id,
-        status=status,
-        owner=owner,
-        fence=fence,
-        counted_before=attempt,
-        max_attempts=max_attempts,
-        lease_losses=lease_losses,
-        due_in_s=float(due_in_s),
-        expired=bool(expired),
-        type=sys.intern(task_type),
-        task_key=task_key,
-        batch=sys.intern(batch_name),
-        cancelled=bool(cancelled),
-        tenant=sys.intern(tenant),
-        routes_allowed=batch_options.routes_allowed(options),
-        lane=known_lane(lane),
-        depth=depth,
-        changed=bool(changed),
-        join_role=join_role,
-        output_uri=batch_options.output_uri(options),
-        losses=losses,
+        losses,
+    ) = orjson.loads(common)
+    return (
+        batch_id,
+        status,
+        owner,
+        fence,
+        counted_before,
+        max_attempts,
+        lease_losses,
+        float(due_in_s),
+        bool(expired),
+        sys.intern(task_type),
+        sys.intern(batch_name),
+        bool(cancelled),
+        sys.intern(tenant),
+        batch_options.routes_allowed(options),
+        known_lane(lane),
+        depth,
+        bool(changed),
+        join_role,
+        batch_options.output_uri(options),
+        losses,
     )

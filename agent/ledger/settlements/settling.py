@@ -304,7 +304,9 @@ def _verdicts(
 ) -> list[Verdict]:
     if len(chosen) == len(settlements):
         return [
-            _verdict(settlement.outcome, written_rows.ATTEMPT_OUTCOMES.get(type(outcome)))
+            Verdict.SETTLED
+            if outcome is settlement.outcome
+            else _verdict(settlement.outcome, written_rows.ATTEMPT_OUTCOMES.get(type(outcome)))
             for settlement, (_, outcome) in zip(settlements, chosen, strict=True)
         ]
     written: dict[tuple[int, int], str | None] = {

@@ -25,7 +25,7 @@ from docllm.agent.ports.outcome import (
 )
 from docllm.producer.ledger import waiting_rows
 from docllm.producer.ledger.waiting_rows import WaitingFor
-from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.bulk import insert_columns, insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from docllm.schemas.ledger.tables import result_note, task, task_loss, task_result
@@ -103,11 +103,7 @@ def write_successes(
     """Store the results of tasks, and make the tasks final."""
     if not succeeded:
         return
-    insert_rows(
-        connection,
-        task_result,
-        [written_rows.result(settlement, outcome, release) for settlement, outcome in succeeded],
-    )
+    insert_columns(connection, task_result, written_rows.results(succeeded, release))
     insert_rows(connection, result_note, list(written_rows.notes(succeeded)))
     _update_all(connection, _SUCCEED, succeeded)
     waiting_rows.forget_states(connection, _may_have_state(succeeded))

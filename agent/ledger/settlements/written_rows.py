@@ -59,25 +59,23 @@ _HOOKS: dict[type[Outcome], tuple[HookEvent, str]] = {
 }
 
 
-def result(settlement: Settlement, outcome: Succeeded, release: str) -> dict[str, Any]:
-    """Return the row of a task's result."""
-    spent = outcome.spent
+def results(
+    succeeded: Sequence[tuple[Settlement, Succeeded]], release: str
+) -> dict[str, Sequence[Any]]:
+    """Return the columns of tasks' results."""
+    settlements, outcomes = zip(*succeeded, strict=True)
+    spents = [outcome.spent for outcome in outcomes]
     return {
-        "task_id": settlement.row.task_id,
-        "owner": settlement.owner,
-        "codec": outcome.codec,
-        "body": outcome.body,
-        "release_name": release,
-        "route": settlement.route,
-        "model": _text(spent.model, _NAME_CHARS),
-        "trace_id": _text(spent.call_id, _NAME_CHARS),
-        "duration_ms": spent.duration_ms,
-        "tokens_in": spent.tokens_in,
-        "tokens_out": spent.tokens_out,
-        "tokens_cached": spent.tokens_cached,
-        "cost_micro": spent.cost_micro,
-        "unsure_micro": spent.unsure_micro,
-        "unpriced": spent.unpriced,
+        "task_id": [settlement.row.task_id for settlement in settlements],
+        "owner": [settlement.owner for settlement in settlements],
+        "codec": [outcome.codec for outcome in outcomes],
+        "body": [outcome.body for outcome in outcomes],
+        "release_name": [release] * len(outcomes),
+        "route": [settlement.route for settlement in settlements],
+        "model": [_text(spent.model, _NAME_CHARS) for spent in spents],
+        "trace_id": [_text(spent.call_id, _NAME_CHARS) for spent in spents],
+        "duration_ms": [spent.duration_ms for spent in spents],
+        **dict(zip(AMOUNTS, zip(*map(_amounts, spents), strict=True), strict=True)),
     }
 
 

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+import orjson
 import pytest
 from sqlalchemy import Connection
 
@@ -97,6 +98,22 @@ def test_a_claim_stores_its_time_and_reads_the_tenant(ledger_db: LedgerDatabase)
     lasts_s = (ledger_db.task(one).due_at - ledger_db.task(one).claimed_at).total_seconds()
     assert lasts_s == pytest.approx(600.0, abs=0.01)
     assert row.tenant == "acme"
+
+
+def test_a_claim_reads_texts_as_they_are(ledger_db: LedgerDatabase) -> None:
+    """Quotes, backslashes, control characters and any script come back from every database."""
+    text = """a"b\\c'd\\"e/f\t\x01\x7f\u2028 {"g": [1]} 100% ü 日本 \N{ROBOT FACE}"""
+    (task_id,) = ledger_db.load("a", into=text)
+    ledger_db.set(task, task_id, tenant=text, type=text, max_attempts=32_000)
+    ledger_db.set(
+        batch, ledger_db.batch(text).id, options=orjson.dumps({"output_uri": text}).decode()
+    )
+    owner = (1 << 62) + 1
+
+    row = ledger_db.claimed(task_id, owner)
+
+    assert (row.batch, row.tenant, row.type, row.output_uri) == (text, text, text, text)
+    assert (row.owner, row.max_attempts) == (owner, 32_000)
 
 
 def test_an_older_record_is_stale(ledger_db: LedgerDatabase) -> None:

@@ -50,7 +50,7 @@ def _outage_counted() -> AbstractContextManager[Any]:
 
 def _cancel_unheard() -> AbstractContextManager[Any]:
     row = claiming._row
-    return patched(claiming, "_row", lambda columns: replace(row(columns), cancelled=False))
+    return patched(claiming, "_row", lambda *columns: replace(row(*columns), cancelled=False))
 
 
 def _any_type(self: Admission, delivery: Any) -> Any:
