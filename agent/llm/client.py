@@ -7,7 +7,7 @@ own key, headers and query in every body that can be no completion. aiohttp coul
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import cast
+from typing import Any
 
 from pyreqwest.exceptions import PoolTimeoutError, PyreqwestError
 from pyreqwest.http import HeaderMap
@@ -156,9 +156,9 @@ def _headers(response: Response) -> dict[str, str]:
     """
     headers = response.headers
     try:
-        if headers.keys_len() < len(headers):  # a name comes twice: the last value counts
-            return dict(headers.items())
-        return cast("dict[str, str]", headers.dict_multi_value())  # in one step
+        has_name_twice = headers.keys_len() < len(headers)  # then the last value counts
+        read: Any = headers.items() if has_name_twice else headers.dict_multi_value()
+        return dict(read)
     except ValueError:
         return dict(_readable_headers(headers))
 
