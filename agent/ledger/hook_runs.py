@@ -168,7 +168,7 @@ def _oldest(kind: HookKind) -> Select[tuple[int, datetime]]:
         hook.c.state == int(HookState.WAITS),
         hook.c.type == kind[0],
         hook.c.event == str(kind[1]),
-        hook.c.due_at < utc_after(bindparam("ahead_s")),
+        hook.c.due_at <= utc_after(bindparam("ahead_s")),
     )
     return query.with_hint(hook, "FORCE INDEX (ix_hook_due)", "mysql").order_by(
         hook.c.due_at
@@ -182,7 +182,7 @@ def lease_due(
     query = (
         select(hook.c.event, *(hook.c[name] for name in _OF_ROW))
         .where(hook.c.id.in_(sorted(ids)))
-        .where(hook.c.state == int(HookState.WAITS), hook.c.due_at < utc_now())
+        .where(hook.c.state == int(HookState.WAITS), hook.c.due_at <= utc_now())
         .order_by(hook.c.id)
         .with_for_update(skip_locked=True)
     )
