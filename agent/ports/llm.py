@@ -24,7 +24,7 @@ class Call:
     traceparent: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Reply:
     """The provider's answer, whatever its status; it is never changed.
 

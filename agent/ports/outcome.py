@@ -145,7 +145,7 @@ class FollowUp:
     join_role: JoinRole = JoinRole.NONE
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Succeeded:
     """The attempt gave an answer; it is never changed. `body` is already packed as `codec` says.
 
