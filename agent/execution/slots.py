@@ -239,7 +239,7 @@ class Slots:
     async def _run_to_settle(self, delivery: Delivery, work: Work) -> None:
         """Run an attempt and settle it, and go on with the one that takes its slot.
 
-        That saves most attempts a task of the event loop. No attempt takes over what a handler may
+        That saves many attempts a task of the event loop. No attempt takes over what a handler may
         have left in the task's context.
         """
         following: tuple[Delivery, Work] | None = delivery, work

@@ -99,11 +99,10 @@ def _pages(columns: Iterable[Sequence[Any]]) -> Iterator[list[str]]:
     places: list[str] = []
     differing: list[Iterable[Any]] = []
     for column in columns:
-        kinds = set(map(type, column))
         if column.count(column[0]) == len(column):
             places.append(_literal(column[0]))
-        elif len(kinds) == 1:
-            place, digits = _LITERALS[kinds.pop()]
+        elif len(set(map(type, column))) == 1:
+            place, digits = _LITERALS[type(column[0])]
             places.append(place)
             differing.append(map(digits, column) if digits else column)
         else:

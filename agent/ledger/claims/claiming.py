@@ -263,13 +263,7 @@ def _row(task_id: int, task_key: bytes, common: str) -> Row:
 def _common_fields(common: str) -> tuple[Any, ...]:
     """Return the fields that `_COMMON` has read, which many rows share."""
     (
-        batch_id,
-        status,
-        owner,
-        fence,
-        counted_before,
-        max_attempts,
-        lease_losses,
+        *numbers,  # those that `Row` has as they are
         due_in_s,
         expired,
         task_type,
@@ -284,13 +278,7 @@ def _common_fields(common: str) -> tuple[Any, ...]:
         losses,
     ) = orjson.loads(common)
     return (
-        batch_id,
-        status,
-        owner,
-        fence,
-        counted_before,
-        max_attempts,
-        lease_losses,
+        *numbers,
         float(due_in_s),
         bool(expired),
         sys.intern(task_type),
