@@ -49,13 +49,16 @@ def early(run: Evidence) -> list[str]:
 
 
 def before_its_time(run: Evidence) -> list[str]:
-    """A task is not claimed before its line's `not_before`, unless somebody has replayed it."""
+    """A task is not first claimed before its line's `not_before`, unless somebody has replayed it.
+
+    Its later claims may read an earlier time: the database's clock may be set back meanwhile.
+    """
     times = {task.id: task.not_before_s for task in run.tasks if not task.replays}
-    moves = [
-        move
-        for move in run.moves or ()
-        if move.claims and move.at_s < times.get(move.task_id, -inf)
-    ]
+    first: dict[int, Move] = {}
+    for move in run.moves or ():
+        if move.claims:
+            first.setdefault(move.task_id, move)
+    moves = [move for move in first.values() if move.at_s < times.get(move.task_id, -inf)]
     return [f"{move}, {times[move.task_id] - move.at_s:.3f} s before its time" for move in moves]
 
 

@@ -92,7 +92,7 @@ def test_a_killed_agent_a_dead_letter_and_an_inbox_record(
 ) -> None:
     """Who takes its task back tells of the lost attempt; a foreign `traceparent` is linked."""
     template = "https://jaeger.example/trace/{trace_id}"
-    settings(embedded, otel(collector, f'link_template = "{template}"'))
+    settings(embedded, otel(collector, "ratio = 0", f'link_template = "{template}"'))
     embedded.llm("--latency", "0")
     embedded.load(1, "good")
     embedded.until_done(timeout_s=60)

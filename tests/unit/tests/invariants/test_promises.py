@@ -8,6 +8,7 @@ import pytest
 from docllm.schemas.task.owner import agent_of, owner_of
 from docllm.schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
+from tests.invariants.claims import before_its_time
 from tests.invariants.counted import Sums
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
 from tests.invariants.failures import calls_into_outages
@@ -540,6 +541,20 @@ def test_a_clock_that_is_set_back_after_a_claim_makes_no_retry_early() -> None:
     assert (
         len(retried_early(closely(**retry, moves=(LOADED, replace(TAKEN, at_s=5.0), ENDED)))) == 1
     )
+
+
+@pytest.mark.parametrize(("not_before_s", "early"), [(11.0, 0), (11.5, 1)])
+def test_a_task_has_waited_for_its_time_once_it_was_claimed(
+    not_before_s: float, early: int
+) -> None:
+    """It was claimed at 11 and released, and the clock set back: its next claim is not early."""
+    (done,) = CLOSE.tasks
+    again = replace(move(16, P, R, owner=SECOND), at_s=5.0)
+    moves = (LOADED, TAKEN, move(14, R, P, old=OWNER), again, move(19, R, S, old=SECOND))
+
+    run = closely(tasks=(replace(done, not_before_s=not_before_s),), moves=moves)
+
+    assert len(before_its_time(run)) == early
 
 
 @pytest.mark.parametrize(("claimed_s", "early"), [(45.0, 0), (30.0, 1)])
