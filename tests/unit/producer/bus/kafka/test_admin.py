@@ -1,6 +1,7 @@
 """Kafka's errors in questions about topics; no broker is asked."""
 
 import asyncio
+import gc
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -201,3 +202,27 @@ def test_a_refused_login_is_not_waited_for() -> None:
         may_pass.append(error.may_pass)
 
     assert may_pass == [True, False, True]
+
+
+def test_an_answer_that_fails_after_its_caller_gave_up_is_not_told() -> None:
+    """A drained agent gives its questions up; what Kafka says later is nobody's error."""
+    told: list[str] = []
+
+    async def give_up() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+        answer: Future[None] = Future()
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        asking = asyncio.create_task(admin._answer(answer))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        del asking
+        answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        await asyncio.sleep(0)  # the loop passes the error on
+        del answer
+        gc.collect()
+
+    asyncio.run(give_up())
+
+    assert told == []
