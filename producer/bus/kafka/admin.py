@@ -283,11 +283,10 @@ class KafkaTopicAdmin:
             raise refusing(self._config, error.args[0].str()) from error
 
     async def _answer(self, future: "Future[T]") -> T:
-        # Shielded, because the client's own thread would fail to set a cancelled future.
-        waited = asyncio.wrap_future(future)
-        waited.add_done_callback(_seen)  # a caller that was cancelled never looks at its error
+        # The client returns futures that run already: a caller that gives up cannot cancel one
+        # under the client's thread, which would then fail to set it.
         try:
-            answer = await asyncio.shield(waited)
+            answer = await asyncio.wrap_future(future)
         except KafkaException as error:
             outage = self._outage_error(error)
             if outage is None or isinstance(outage, LedElsewhereError):
@@ -327,11 +326,6 @@ class KafkaTopicAdmin:
         # "All brokers are down" only sums up the earlier error of each broker, which helps more.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:  # noqa: SLF001
             self._last_error, self._is_refused = error.str(), error.code() in REFUSED
-
-
-def _seen(future: "asyncio.Future[Any]") -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 def _revealed_settings(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:

@@ -212,6 +212,7 @@ def test_an_answer_that_fails_after_its_caller_gave_up_is_not_told() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context["message"]))
         answer: Future[None] = Future()
+        answer.set_running_or_notify_cancel()  # as the client does
         admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
         asking = asyncio.create_task(admin._answer(answer))
         await asyncio.sleep(0)
